@@ -10,7 +10,6 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use rustix::process::{Pid, Signal, kill_process};
 
 use super::plan::{self, NODES, REFLECTORS};
 use crate::namespace::Namespace;
@@ -19,9 +18,8 @@ use crate::namespace::Namespace;
 const FOLDERS: [&str; 3] = ["/usr/lib/frr", "/usr/libexec/frr", "/usr/local/sbin"];
 /// The daemons give up root for this user and group.
 const USER: &str = "frr:frr";
-/// How long a daemon may take to open its socket, and to end.
+/// How long a daemon may take to open its socket.
 const LONGEST_START: Duration = Duration::from_secs(30);
-const LONGEST_STOP: Duration = Duration::from_secs(3);
 const TICK: Duration = Duration::from_millis(20);
 
 /// The daemons of a node. They end when this is dropped.
@@ -72,9 +70,11 @@ impl Frr {
         let file = |suffix: &str| folder.join(format!("{name}.{suffix}"));
         std::fs::write(file("conf"), config).with_context(|| file("conf").display().to_string())?;
         let program = program(name).context("it was found before")?;
-        // The kernel ends it with the thread that starts it.
+        // The kernel ends a process with the thread that starts it, but not one that has changed its user: so it is the first
+        // one of a PID namespace that ends, and all of the namespace with it.
         let mut daemon = namespace.command("setpriv");
-        daemon.args(["--pdeathsig", "TERM", "--"]).arg(program);
+        daemon.args(["--pdeathsig", "KILL", "--", "unshare", "--pid", "--fork"]);
+        daemon.args(["--kill-child=KILL", "--", "sh", "-c", "\"$0\" \"$@\" & wait"]).arg(program);
         daemon.arg("-f").arg(file("conf")).arg("-i").arg(file("pid"));
         daemon.arg("-z").arg(folder.join("zserv.api")).arg("--vty_socket").arg(folder);
         // No port for telnet.
@@ -93,15 +93,8 @@ impl Frr {
 
 impl Drop for Frr {
     fn drop(&mut self) {
-        // Zebra last: it takes the routes of the others away when they leave.
+        // Nothing but the namespace has their routes, and it goes as well.
         for child in self.daemons.iter_mut().rev() {
-            let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-            // One that has ended takes no signal.
-            let _ = pid.map(|pid| kill_process(pid, Signal::TERM));
-            let start = Instant::now();
-            while matches!(child.try_wait(), Ok(None)) && start.elapsed() < LONGEST_STOP {
-                std::thread::sleep(TICK);
-            }
             let _ = child.kill();
             let _ = child.wait();
         }

@@ -52,6 +52,12 @@ struct Link {
     bytes: u64,
 }
 
+/// Forwarding action of an address.
+#[derive(Deserialize)]
+struct RouteAnswer {
+    action: Option<String>,
+}
+
 impl Status {
     fn of(router: &Router) -> Option<Self> {
         router.request("/v1/cluster")
@@ -196,7 +202,7 @@ impl Spaces {
         text
     }
 
-    /// Whether a node forwards on all interfaces and knows what is behind the others.
+    /// Whether a node forwards on all interfaces and knows what is behind all nodes.
     fn is_routed(&mut self, node: usize) -> Result<bool> {
         let place = &mut self.places[node];
         let Some(router) = &mut place.router else { return Ok(false) };
@@ -207,23 +213,23 @@ impl Spaces {
         if router.interfaces().is_none_or(|count| count < INTERFACES) {
             return Ok(false);
         }
-        if place.frr.is_none() {
-            if !place.routed {
-                // Refused until the loopbacks of the others are reached.
-                let replace = place.namespace.batch(|to| {
-                    others(node).try_for_each(|other| {
-                        let (prefix, via) = (plan::behind(other), plan::loopback(other));
-                        writeln!(to, "route replace {prefix}/24 via {via}")
-                    })
-                });
-                place.routed = replace.is_ok();
-            }
-            return Ok(place.routed);
+        if place.frr.is_none() && !place.routed {
+            // Refused until the loopbacks of the others are reached.
+            let replace = place.namespace.batch(|to| {
+                others(node).try_for_each(|other| {
+                    let (prefix, via) = (plan::behind(other), plan::loopback(other));
+                    writeln!(to, "route replace {prefix}/24 via {via}")
+                })
+            });
+            place.routed = replace.is_ok();
         }
-        let mut command = place.namespace.command("ip");
-        let output = command.args(["-o", "route", "show"]).stdout(std::process::Stdio::piped());
-        let routes = String::from_utf8_lossy(&output.output()?.stdout).into_owned();
-        Ok(others(node).all(|other| routes.contains(&format!("{}/24 ", plan::behind(other)))))
+        // The live lookup: what the kernel has is not yet what packets are forwarded by.
+        let leaves = |host: usize| {
+            let path = format!("/v1/route?addr={}", plan::host_addr(host));
+            let answer: Option<RouteAnswer> = router.request(&path);
+            answer.is_some_and(|answer| answer.action.as_deref() == Some("adjacency"))
+        };
+        Ok((0..NODES).all(leaves))
     }
 }
 

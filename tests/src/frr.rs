@@ -110,13 +110,15 @@ impl Frr {
             other => other,
         };
         loop {
+            let asked = Instant::now();
             let routes = run(&self.namespace, &format!("ip -o route show proto {number}"));
             let there = routes.lines().count();
             if there == count {
                 return;
             }
             assert!(Instant::now() < until, "{there} routes of {count}: {}", self.logs());
-            std::thread::sleep(Duration::from_millis(50));
+            // A list of many routes takes the kernel's time, which the daemons need.
+            std::thread::sleep(Duration::from_millis(50).max(asked.elapsed() * 4));
         }
     }
 

@@ -318,16 +318,25 @@ fn frames_of_others_are_dropped_and_counted() {
                 s.send(e('020900010001')+e('020900020200')+e('88b5')+e('00000000')+bytes(40))\n\
                 s.send(e('020100010001')+e('020100020200')+e('88b5')+e('00000007')+bytes(40))\n\
                 s.send(e('020100010007')+e('020100020200')+e('88b5')+e('00000000')+b'E'+bytes(40))\n";
-    let file = std::env::temp_dir().join(format!("{}.py", rack.places[1].namespace));
-    std::fs::write(&file, send).expect("the temporary folder");
-    run(&rack.places[1].namespace, &format!("python3 {}", file.display()));
-    let _ = std::fs::remove_file(&file);
+    // And from a host, at an external interface: an internal frame that would cross the node.
+    let outside = "import socket\n\
+                   s=socket.socket(socket.AF_PACKET,socket.SOCK_RAW)\n\
+                   s.bind(('h0',0))\n\
+                   e=bytes.fromhex\n\
+                   s.send(e('020100010001')+e('020100020200')+e('88b5')+e('00000000')+b'E'+bytes(40))\n";
+    for (namespace, text) in
+        [(&rack.places[1].namespace, send), (&rack.places[0].hosts[0], outside)]
+    {
+        let file = std::env::temp_dir().join(format!("{namespace}.py"));
+        std::fs::write(&file, text).expect("the temporary folder");
+        run(namespace, &format!("python3 {}", file.display()));
+        let _ = std::fs::remove_file(&file);
+    }
     wait_for(&routers[0], "counted drops", |status| {
         let drops = status["drops"].as_array().expect("drops");
         let has = |name: &str| drops.iter().any(|drop| drop["reason"] == name);
-        ["fabric_external", "fabric_not_ours", "fabric_malformed", "fabric_phase"]
-            .iter()
-            .all(|name| has(name))
+        let inside = ["fabric_external", "fabric_not_ours", "fabric_malformed", "fabric_phase"];
+        inside.iter().chain(&["fabric_internal"]).all(|name| has(name))
     });
     assert!(ping(&rack.places[0].hosts[0], "10.2.0.2").contains("1 received"), "it goes on");
 }

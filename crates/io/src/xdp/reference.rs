@@ -14,6 +14,9 @@ pub enum Verdict {
     Redirect,
 }
 
+/// Least bytes of a frame that is looked at: link header and IPv4 header.
+const SHORTEST: usize = 34;
+
 /// Decides about one frame, from its Ethernet header on, received by the interface that has the
 /// address `mac` and whose sockets hold frames of at most `max_len` bytes.
 ///
@@ -22,15 +25,22 @@ pub enum Verdict {
 /// All else is the kernel's: ARP and other protocols, VLAN tags, multicast and broadcast, link-local
 /// and loopback addresses, our own addresses, what is too short to classify and too long to hold.
 /// Broken headers of packets to others go to the router, which counts them by reason. Packets of the families in `left`
-/// are the kernel's as well.
+/// are the kernel's as well; frames of the EtherType `taken` are the router's to whatever address they are sent.
 pub fn classify(
     frame: &[u8],
     mac: [u8; 6],
     max_len: u16,
-    left: Families,
+    (left, taken): (Families, Option<u16>),
     local: &dyn Fn(IpAddr) -> bool,
 ) -> Verdict {
-    if frame.len() > usize::from(max_len) || !frame.starts_with(&mac) {
+    if !(SHORTEST..=usize::from(max_len)).contains(&frame.len()) {
+        return Verdict::Pass;
+    }
+    let ethertype = u16::from_be_bytes([frame[12], frame[13]]);
+    if taken == Some(ethertype) {
+        return Verdict::Redirect;
+    }
+    if !frame.starts_with(&mac) {
         return Verdict::Pass;
     }
     let to_others = match frame.get(12..14) {
@@ -74,7 +84,7 @@ mod tests {
             }
         }
         let own: [IpAddr; 2] = ["10.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap()];
-        classify(&frame, MAC, 1792, Families::NONE, &|a| own.contains(&a))
+        classify(&frame, MAC, 1792, (Families::NONE, None), &|a| own.contains(&a))
     }
 
     #[test]

@@ -17,7 +17,8 @@ enum { LEFT_V4 = 1, LEFT_V6 = 2, HELD = 4 };
 
 struct settings {
 	u32 mac_low;
-	u16 mac_high, unused;
+	/* EtherType whose frames are the router's to whomever they are sent, as in the frame; 0 for none. */
+	u16 mac_high, taken;
 	u32 max_len, flags;
 };
 
@@ -63,6 +64,8 @@ INLINE int is_kernels(struct xdp_md *context)
 	/* Too short for Ethernet and IPv4, or too long for a frame of the pool. */
 	if (frame + 34 > past || (u64)(past - frame) > settings->max_len)
 		return 1;
+	if (settings->taken && *(u16 *)(frame + 12) == settings->taken)
+		return 0;
 	if (*(u32 *)frame != settings->mac_low || *(u16 *)(frame + 4) != settings->mac_high)
 		return 1;
 	if (*(u16 *)(frame + 12) == IP4) {

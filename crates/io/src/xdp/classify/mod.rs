@@ -118,6 +118,7 @@ pub struct Functions<'a> {
 #[derive(Clone, Copy, Debug, Default)]
 struct Written {
     mac: [u8; 6],
+    taken: Option<u16>,
     left: Families,
     held: bool,
 }
@@ -253,6 +254,18 @@ impl Classifier {
         Ok(())
     }
 
+    /// Takes all frames of an EtherType, to whatever address they are sent, from the next frame on: the graph drops and counts
+    /// those that have no place on the interface.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn take(&self, ethertype: Option<u16>) -> Result<(), XdpError> {
+        let mut written = self.written();
+        self.settle(Written { taken: ethertype, ..*written })?;
+        written.taken = ethertype;
+        Ok(())
+    }
+
     /// Leaves the packets of these families to the kernel, from the next frame on, and takes those of the others.
     ///
     /// # Errors
@@ -290,9 +303,10 @@ impl Classifier {
         self.written.lock().expect("no panic while it is held")
     }
 
-    fn settle(&self, Written { mac, left, held }: Written) -> Result<(), XdpError> {
+    fn settle(&self, Written { mac, taken, left, held }: Written) -> Result<(), XdpError> {
         let mut value = [0; 16];
         value[..6].copy_from_slice(&mac);
+        value[6..8].copy_from_slice(&taken.unwrap_or(0).to_be_bytes());
         value[8..12].copy_from_slice(&u32::from(self.max_len).to_ne_bytes());
         let bits = [(left.v4, LEFT_V4), (left.v6, LEFT_V6), (held, HELD)];
         let word = bits.iter().filter(|(set, _)| *set).fold(0, |word, (_, bit)| word | bit);
@@ -370,7 +384,8 @@ mod tests {
         }
 
         fn model(&self, frame: &[u8]) -> Verdict {
-            classify(frame, OWN, MAX_LEN, self.classifier.left(), &|a| self.local.contains(a))
+            let Written { taken, left, .. } = *self.classifier.written();
+            classify(frame, OWN, MAX_LEN, (left, taken), &|a| self.local.contains(a))
         }
     }
 
@@ -500,6 +515,27 @@ mod tests {
         assert_eq!(bench.kernel(&frame), Verdict::Pass);
         frame[..6].copy_from_slice(&mac);
         assert_eq!(bench.kernel(&frame), Verdict::Redirect);
+    }
+
+    #[test]
+    fn an_ethertype_is_taken_whatever_the_destination() {
+        if !testing::can_bpf() {
+            return;
+        }
+        let bench = bench();
+        let mut internal = frame([0x88, 0xb5], "10.0.0.2", 60);
+        internal[0] ^= 4;
+        let ordinary = frame(V4, "10.0.0.2", 60);
+        let arp = frame([8, 6], "10.0.0.2", 60);
+        for (taken, verdict) in [(None, Verdict::Pass), (Some(0x88b5), Verdict::Redirect)] {
+            bench.classifier.take(taken).unwrap();
+            for (frame, verdict) in
+                [(&internal, verdict), (&ordinary, Verdict::Redirect), (&arp, Verdict::Pass)]
+            {
+                assert_eq!(bench.kernel(frame), verdict, "{taken:?}");
+                assert_eq!(bench.model(frame), verdict, "model: {taken:?}");
+            }
+        }
     }
 
     #[test]

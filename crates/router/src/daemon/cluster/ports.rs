@@ -104,6 +104,11 @@ impl ClusterPorts {
         self.state().internal.iter().any(|internal| internal.name == name)
     }
 
+    /// EtherType that an interface takes frames of to drop and count them: that of internal frames, on external interfaces.
+    pub(in crate::daemon) fn refused(&self, name: &str) -> Option<u16> {
+        (!self.is_internal(name)).then_some(self.fabric.settings.ethertype)
+    }
+
     /// An internal interface is about to receive by this port.
     pub(in crate::daemon) fn open(&self, name: &str, port: u16) {
         let mut state = self.state();

@@ -116,6 +116,8 @@ impl Interfaces {
         let mac = state.mac.expect("planned only with an address");
         let classifier = Arc::new(Classifier::load(mac.0, &self.local.addresses, frame)?);
         classifier.leave(self.left(link, state).families)?;
+        let cluster = self.datapath.cluster.as_ref();
+        classifier.take(cluster.and_then(|cluster| cluster.refused(&state.name)))?;
         let adopted = found.is_some();
         let attached = match found {
             Some(found) => found,

@@ -25,7 +25,7 @@ use fingerpost_route::{Control, ForwardingAction};
 
 use super::elements::Elements;
 use super::stream::Stream;
-use super::{ForwardOptions, Headers, Path, Prepared, packets, world};
+use super::{ForwardOptions, Headers, Path, Prepared, chain, packets, world};
 use crate::document::{Kind, Run, Unit};
 use crate::measure;
 use crate::table::{Table, Tables};
@@ -44,16 +44,25 @@ static CLASSES: LazyLock<Vec<ElementClass>> =
 
 /// A node whose links have no rate: nothing is dropped.
 pub(crate) fn fabric(memory: &mut dyn Memory) -> Result<Arc<Fabric>> {
+    fabric_of(memory, OWN, MAX_NODES)
+}
+
+/// One of so many nodes, whose links have no rate.
+pub(super) fn fabric_of(
+    memory: &mut dyn Memory,
+    node: NodeId,
+    nodes: usize,
+) -> Result<Arc<Fabric>> {
     let settings = Settings {
         cluster: 1,
-        node: OWN,
+        node,
         ethertype: ETHERTYPE,
         mode: Mode::Vlb,
         rule: rule::Settings { rule: Rule::Adaptive, threshold: 10_000 },
         flowlet_ns: 2_000_000,
         clock_ns: 0,
     };
-    Ok(Arc::new(Fabric::new(memory, settings, Members::equal(MAX_NODES))?))
+    Ok(Arc::new(Fabric::new(memory, settings, Members::equal(nodes))?))
 }
 
 /// The built-in graph with the elements of a cluster node.
@@ -115,13 +124,13 @@ pub(super) fn graphs(elements: &[Elements]) -> Vec<Run> {
 }
 
 /// What the runs have in common.
-struct Scene<'a> {
-    control: &'a Control,
-    ports: world::Ports,
-    options: &'a ForwardOptions,
-    stream: Stream,
-    found: Vec<(u32, NextHopId)>,
-    packets: Headers,
+pub(super) struct Scene<'a> {
+    pub(super) control: &'a Control,
+    pub(super) ports: world::Ports,
+    pub(super) options: &'a ForwardOptions,
+    pub(super) stream: Stream,
+    pub(super) found: Vec<(u32, NextHopId)>,
+    pub(super) packets: Headers,
 }
 
 impl Scene<'_> {
@@ -138,15 +147,47 @@ impl Scene<'_> {
         Ok(path)
     }
 
-    fn run(&self, name: &str, mut path: Path, (checked, wrong): (u64, u64)) -> (Run, Path) {
-        let mut run = Run::new(name, Kind::Ours, self.stream.name(), Unit::NsPerPacket);
-        run.family = Some(4);
-        run.set_answers(checked, wrong);
+    fn run(&self, name: &str, mut path: Path, answers: (u64, u64)) -> (Run, Path) {
+        let mut run = self.named(name, answers);
         let (destinations, bytes) = (self.found.len(), path.len + 4);
         run.note =
             format!("{destinations} destinations, {bytes} bytes a frame, generator included");
         path.free_run();
         (run, path)
+    }
+
+    /// A run of this name, whose answers were checked.
+    pub(super) fn named(&self, name: &str, (checked, wrong): (u64, u64)) -> Run {
+        let mut run = Run::new(name, Kind::Ours, self.stream.name(), Unit::NsPerPacket);
+        run.family = Some(4);
+        run.set_answers(checked, wrong);
+        run
+    }
+
+    /// Index of the adjacency of each next hop in use, as the forwarding tables of an output node have it.
+    pub(super) fn set_outputs(&self, output: &Fabric) -> Result<()> {
+        let mut reader = self.control.reader();
+        let forwarding = reader.pin();
+        for (addr, hop) in &self.found {
+            let found = forwarding.hops.action(forwarding.v4.lookup(*addr), 0);
+            let ForwardingAction::Adjacency(index) = found else {
+                anyhow::bail!("next hop {hop:?} is {found:?}");
+            };
+            output.set_output(hop.0, Some(index));
+        }
+        Ok(())
+    }
+
+    /// Whether a frame that leaves by an egress is as the output node of its destination sends it, with this TTL.
+    pub(super) fn leaves(&self, ttl: u8) -> impl Fn(usize, &[u8]) -> bool + Send + Sync + 'static {
+        let hops: HashMap<u32, u32> = self.found.iter().map(|(addr, hop)| (*addr, hop.0)).collect();
+        move |way, frame| {
+            let hop = world::destination::<u32>(frame).and_then(|dst| hops.get(&dst));
+            hop.is_some_and(|&hop| {
+                let ttl = Ip4::at(frame, ETHER_BYTES).is_some_and(|ip| ip.ttl() == ttl);
+                world::egress_of(hop) == way && world::is_to(frame, hop, 4) && ttl
+            })
+        }
     }
 
     /// Half of the next hops are neighbors on the fabric interface, and leave by the other port.
@@ -206,33 +247,18 @@ impl Scene<'_> {
     fn output(&self) -> Result<(Run, Path)> {
         let output = fabric(&mut Heap)?;
         output.set_role(self.ports.input, PortRole::Internal);
-        let mut reader = self.control.reader();
-        let forwarding = reader.pin();
-        let adjacency = |hop: NextHopId| match forwarding.hops.action(hop, 0) {
-            ForwardingAction::Adjacency(index) => Ok(index),
-            other => anyhow::bail!("next hop {hop:?} is {other:?}"),
-        };
-        let mut frames = Vec::new();
-        for ((addr, hop), packet) in self.found.iter().zip(&*self.packets) {
-            let index = adjacency(forwarding.v4.lookup(*addr))?;
-            output.set_output(hop.0, Some(index));
-            frames.push(internal(&header(OWN, hop.0), packet));
-        }
-        let hops: HashMap<u32, u32> = self.found.iter().map(|(addr, hop)| (*addr, hop.0)).collect();
+        self.set_outputs(&output)?;
+        let frames: Vec<_> = (self.found.iter().zip(&*self.packets))
+            .map(|((_, hop), packet)| internal(&header(OWN, hop.0), packet))
+            .collect();
         let sent = frames.len() as u64;
         let mut path = self.path(&output, frames, EXTRA_BYTES)?;
-        let checked = path.check_frames(sent, sent, move |way, frame| {
-            let hop = world::destination::<u32>(frame).and_then(|dst| hops.get(&dst));
-            hop.is_some_and(|&hop| {
-                let ttl = Ip4::at(frame, ETHER_BYTES).is_some_and(|ip| ip.ttl() == world::TTL);
-                world::egress_of(hop) == way && world::is_to(frame, hop, 4) && ttl
-            })
-        });
+        let checked = path.check_frames(sent, sent, self.leaves(world::TTL));
         Ok(self.run(RUNS[2], path, checked))
     }
 }
 
-/// Prepares the three runs with the destinations of the first stream.
+/// Prepares the three runs, and that of a path over all three, with the destinations of the first stream.
 pub(super) fn prepare(
     table: &Table<u32>,
     options: &ForwardOptions,
@@ -244,6 +270,7 @@ pub(super) fn prepare(
     let (found, packets) = packets(table, options, stream)?;
     let scene = Scene { control, ports, options, stream, found, packets };
     prepared.paths.extend([scene.input()?, scene.transit()?, scene.output()?]);
+    prepared.chains.push(chain::Chain::new(&scene)?);
     Ok(())
 }
 

@@ -6,6 +6,7 @@
 //! compared with the oracle: egress, MACs, TTL, checksum. Baselines do the same in turns with
 //! ours (`outside.rs`); what each element takes is measured in turns of its own (`elements.rs`).
 
+mod chain;
 pub(crate) mod cluster;
 mod elements;
 pub(crate) mod features;
@@ -165,7 +166,20 @@ impl Path {
         headers: Arc<[[u8; HEADER_BYTES]]>,
         burst: usize,
     ) -> Self {
-        let pool = Pool::new(FRAMES, FRAME_BYTES);
+        Self::of_pool(&Pool::new(FRAMES, FRAME_BYTES), plan, reader, ports, family, headers, burst)
+    }
+
+    /// A worker whose frames are of this pool.
+    fn of_pool(
+        pool: &Pool,
+        plan: GraphPlan,
+        reader: Reader<Forwarding>,
+        ports: world::Ports,
+        family: u8,
+        headers: Arc<[[u8; HEADER_BYTES]]>,
+        burst: usize,
+    ) -> Self {
+        let pool = pool.clone();
         let (commands, orders) = mpsc::channel();
         let counters = counters();
         let mut worker = worker_of(&plan, pool.clone(), reader, counters.clone(), orders);
@@ -211,10 +225,20 @@ impl Path {
         count: u64,
         is_right: impl Fn(usize, &[u8]) -> bool + Send + Sync + 'static,
     ) -> (u64, u64) {
-        let is_right = Arc::new(is_right);
-        let (seen, right) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let watched = self.watch(is_right);
+        self.worker.add_port(self.ports.input, Box::new(self.generator().limit(sent)));
+        while self.worker.round() > 0 {}
+        watched.verdict(count)
+    }
+
+    /// Looks at all frames that leave.
+    fn watch(
+        &mut self,
+        is_right: impl Fn(usize, &[u8]) -> bool + Send + Sync + 'static,
+    ) -> Watched {
+        let (is_right, watched) = (Arc::new(is_right), Watched::default());
         for (way, port) in self.ports.out.into_iter().enumerate() {
-            let (is_right, seen, right) = (is_right.clone(), seen.clone(), right.clone());
+            let (is_right, Watched { seen, right }) = (is_right.clone(), watched.clone());
             let look = move |frame: &[u8], _: &Meta| {
                 seen.fetch_add(1, Relaxed);
                 if is_right(way, frame) {
@@ -223,10 +247,22 @@ impl Path {
             };
             self.worker.add_port(port, Box::new(Sink::new().check(1, Box::new(look))));
         }
-        self.worker.add_port(self.ports.input, Box::new(self.generator().limit(sent)));
-        while self.worker.round() > 0 {}
-        let (seen, missing) = (seen.load(Relaxed), count.saturating_sub(right.load(Relaxed)));
-        let wrong = missing.max(seen.saturating_sub(right.load(Relaxed)));
+        watched
+    }
+}
+
+/// Frames that left a path, and how many of them were right.
+#[derive(Clone, Default)]
+struct Watched {
+    seen: Arc<AtomicU64>,
+    right: Arc<AtomicU64>,
+}
+
+impl Watched {
+    /// How many arrived, and how many of them were wrong or, of `count`, did not arrive at all.
+    fn verdict(&self, count: u64) -> (u64, u64) {
+        let (seen, right) = (self.seen.load(Relaxed), self.right.load(Relaxed));
+        let wrong = count.saturating_sub(right).max(seen.saturating_sub(right));
         (seen.max(wrong), wrong)
     }
 }
@@ -278,6 +314,7 @@ type Loop = outside::Outside<u32>;
 #[derive(Default)]
 struct Prepared {
     paths: Vec<(Run, Path)>,
+    chains: Vec<(Run, chain::Chain)>,
     loops: Vec<(Run, RefCell<Loop>)>,
     /// What cannot be, with the reason.
     left_out: Vec<Run>,
@@ -466,6 +503,8 @@ fn measure(prepared: &mut Prepared, options: &ForwardOptions) -> Vec<Run> {
     let paths: Vec<(Run, RefCell<Path>)> =
         prepared.paths.drain(..).map(|(run, path)| (run, RefCell::new(path))).collect();
     // Filters and features are elements of their own graphs, beside which the others are the same again.
+    let chains: Vec<(Run, RefCell<chain::Chain>)> =
+        prepared.chains.drain(..).map(|(run, chain)| (run, RefCell::new(chain))).collect();
     let plain = |run: &Run| run.family.is_some_and(|family| run.name == format!("graph-v{family}"));
     let graphs =
         || paths.iter().filter(|(run, _)| plain(run) || cluster::RUNS.contains(&&*run.name));
@@ -484,6 +523,10 @@ fn measure(prepared: &mut Prepared, options: &ForwardOptions) -> Vec<Run> {
     for (run, path) in &paths {
         runs.push(run.clone());
         turns.push(Box::new(move || Some(sample(&mut *path.borrow_mut(), plan))));
+    }
+    for (run, chain) in &chains {
+        runs.push(run.clone());
+        turns.push(Box::new(move || Some(sample(&mut *chain.borrow_mut(), plan))));
     }
     for (run, outside) in &prepared.loops {
         runs.push(run.clone());
@@ -517,6 +560,7 @@ fn measure(prepared: &mut Prepared, options: &ForwardOptions) -> Vec<Run> {
         }
         run.set_samples(samples);
     }
+    chain::predict(&mut runs);
     if options.elements {
         let elements: Vec<_> = elements.into_iter().map(RefCell::into_inner).collect();
         runs.extend(elements.iter().flat_map(elements::Elements::runs));
@@ -570,6 +614,7 @@ mod tests {
             ("cluster-output", "uniform", Answers::Ok, 9),
             ("graph-v6", "uniform", Answers::Ok, 9),
             ("graph-v6", "prefix", Answers::Ok, 9),
+            ("cluster-path", "uniform", Answers::Ok, 9),
             ("generator", "uniform", Answers::Unchecked, 9),
         ];
         assert_eq!(seen, want);

@@ -101,7 +101,7 @@ struct Forward {
     #[arg(long, value_name = "NAMES", default_value = "none", value_parser = found_by(features))]
     features: String,
     /// Measure what a packet costs a node of a cluster as well: `cluster-input`, `cluster-transit`, `cluster-output`;
-    /// `cluster-transit:graph` is that without the ports
+    /// `cluster-transit:graph` is that without the ports, `cluster-path` a packet over all three nodes beside their sum
     #[arg(long)]
     cluster: bool,
     /// Seed of the destinations

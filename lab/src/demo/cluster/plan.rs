@@ -30,7 +30,7 @@ pub(super) const PORT_BPS: u64 = PORT_PPS * FRAME_BYTES as u64 * 8;
 /// Rate of an internal link: 2R/N.
 pub(super) const LINK_BPS: u64 = 2 * PORT_BPS / NODES as u64;
 /// Share of R that each host sends.
-pub(super) const LOAD: f64 = 0.95;
+pub(super) const LOAD: f64 = 0.9;
 
 /// Backlog from which the rule looks for an intermediate, in nanoseconds: 8 full frames, as `fingerpost run` has it.
 pub(super) const THRESHOLD_NS: u64 = 8 * FULL_BYTES * 8_000_000_000 / LINK_BPS;

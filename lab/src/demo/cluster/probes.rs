@@ -3,7 +3,8 @@
 //! Shape:  a [`Wire`] is the node's port at a ring: it passes what it receives on to the graph, copies probes out of it, and
 //!         sends those of the node. The thread of the probes has a deadline every interval, as that of `fingerpost run`.
 //! Cost:   a byte a frame is looked at.
-//! Limits: what a ring does not take is lost, as on a link.
+//! Limits: what a ring does not take is lost, as on a link. Probes pass with the worker: where that is held up for 44 ms, the others
+//!         take the node for dead.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

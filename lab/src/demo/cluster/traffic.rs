@@ -21,9 +21,9 @@ use crate::traffic::generator::{TAIL_BYTES, Tail, udp_frame};
 
 /// Flows from a host to another one.
 const FLOWS: usize = 16;
-/// Trains that a host sends at once, and most packets of one.
+/// Trains that a host sends at once, and the logarithm of the packets of the longest: eight.
 const TRAINS: usize = 8;
-const TRAIN: u32 = 16;
+const LONGEST_TRAIN: u32 = 3;
 /// Packets that are due and could not be sent in time: more of them are not sent any more.
 const CATCH_UP: u64 = 16;
 /// Time between two turns.
@@ -218,8 +218,8 @@ impl Traffic {
             // Low numbers more often, as few flows have most packets.
             let within = draws.below(FLOWS).min(draws.below(FLOWS));
             train.flow = (host * (NODES - 1) + draws.below(NODES - 1)) * FLOWS + within;
-            // Pareto of shape 1: half of the trains have one packet, a quarter two or three.
-            train.left = (1 << draws.word().leading_zeros().min(8)).min(TRAIN);
+            // Pareto of shape 1: half of the trains have one packet, a quarter two, an eighth each four and eight.
+            train.left = 1 << draws.word().leading_zeros().min(LONGEST_TRAIN);
         }
         train.left -= 1;
         train.flow

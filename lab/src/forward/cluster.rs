@@ -44,25 +44,26 @@ static CLASSES: LazyLock<Vec<ElementClass>> =
 
 /// A node whose links have no rate: nothing is dropped.
 pub(crate) fn fabric(memory: &mut dyn Memory) -> Result<Arc<Fabric>> {
-    fabric_of(memory, OWN, MAX_NODES)
+    fabric_of(memory, OWN, Members::equal(MAX_NODES), Rule::Adaptive)
 }
 
-/// One of so many nodes, whose links have no rate.
+/// One of these members, whose links have no rate.
 pub(super) fn fabric_of(
     memory: &mut dyn Memory,
     node: NodeId,
-    nodes: usize,
+    members: Members,
+    rule: Rule,
 ) -> Result<Arc<Fabric>> {
     let settings = Settings {
         cluster: 1,
         node,
         ethertype: ETHERTYPE,
         mode: Mode::Vlb,
-        rule: rule::Settings { rule: Rule::Adaptive, threshold: 10_000 },
+        rule: rule::Settings { rule, threshold: 10_000 },
         flowlet_ns: 2_000_000,
         clock_ns: 0,
     };
-    Ok(Arc::new(Fabric::new(memory, settings, Members::equal(nodes))?))
+    Ok(Arc::new(Fabric::new(memory, settings, members)?))
 }
 
 /// The built-in graph with the elements of a cluster node.

@@ -1,0 +1,352 @@
+//! BGP UPDATE messages.
+//!
+//! Source: RFC 4271 sections 4.3 and 9.1.2.2, RFC 4760 (other families), RFC 7911 (path identifiers), RFC 8950 (IPv4 over
+//! IPv6 next hops), RFC 4724 section 2 (End-of-RIB). Unicast of IPv4 and IPv6; prefixes of other families are passed over.
+//!
+//! Cost: one pass over the message, and one allocation for the attributes of a message that announces prefixes.
+
+use core::net::IpAddr;
+use std::sync::Arc;
+
+use super::{Fields, MP_REACH_NLRI, MP_UNREACH_NLRI, NEXT_HOP, Words};
+use crate::event::AnyPrefix;
+
+/// Type of an UPDATE message.
+pub const UPDATE: u8 = 2;
+/// Type of an OPEN message.
+pub const OPEN: u8 = 1;
+
+/// Bytes of a message's header: marker, length, type.
+const HEADER_BYTES: usize = 19;
+
+const ORIGIN: u8 = 1;
+const AS_PATH: u8 = 2;
+const MULTI_EXIT_DISC: u8 = 4;
+const LOCAL_PREF: u8 = 5;
+
+const AFI_IPV4: u16 = 1;
+const AFI_IPV6: u16 = 2;
+const UNICAST: u8 = 1;
+
+/// Value of ORIGIN that stands for INCOMPLETE, and for a missing attribute.
+const INCOMPLETE: u8 = 2;
+
+/// How the speaker encodes its messages, as its OPEN messages agree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Encoding {
+    /// Whether AS numbers have two bytes instead of four (RFC 6793).
+    pub short_as: bool,
+    /// Whether prefixes of IPv4, and of IPv6, have path identifiers (RFC 7911).
+    pub add_path: [bool; 2],
+}
+
+impl Encoding {
+    fn has_paths(self, v6: bool) -> bool {
+        self.add_path[usize::from(v6)]
+    }
+}
+
+/// Path attributes that the next hop and the choice of a path depend on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathAttributes {
+    /// Next hop.
+    pub next_hop: IpAddr,
+    /// LOCAL_PREF, where there is one.
+    pub local_pref: Option<u32>,
+    /// Length of AS\_PATH: a set counts as one, segments of a confederation not at all (RFC 5065).
+    pub as_path_len: u32,
+    /// First AS number of AS_PATH.
+    pub neighbor_as: Option<u32>,
+    /// ORIGIN: 0 IGP, 1 EGP, 2 INCOMPLETE.
+    pub origin: u8,
+    /// MULTI_EXIT_DISC, where there is one.
+    pub med: Option<u32>,
+}
+
+/// One statement of an UPDATE message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Statement {
+    /// The path of a prefix, with its identifier, or 0.
+    Announced(AnyPrefix, u32, Arc<PathAttributes>),
+    /// The path of a prefix is gone.
+    Withdrawn(AnyPrefix, u32),
+    /// The speaker has sent its whole table of a family: IPv6 or IPv4.
+    EndOfRib {
+        /// Whether the family is IPv6.
+        v6: bool,
+    },
+}
+
+/// Type and body of a message, and what follows it.
+///
+/// # Errors
+/// When it is not whole.
+pub fn message<'a>(rest: &mut Fields<'a>) -> Result<(u8, Fields<'a>), Words> {
+    rest.take(16)?; // marker
+    let len = usize::from(rest.u16()?);
+    let kind = rest.u8()?;
+    let body = len.checked_sub(HEADER_BYTES).ok_or("a BGP message shorter than its header")?;
+    Ok((kind, Fields(rest.take(body)?)))
+}
+
+/// Reads the body of an UPDATE message; withdrawals come before announcements.
+///
+/// # Errors
+/// When it makes no sense. Nothing of it was visited then.
+pub fn update(
+    mut body: Fields<'_>,
+    encoding: Encoding,
+    visit: &mut dyn FnMut(Statement),
+) -> Result<(), Words> {
+    let withdrawn = body.counted()?;
+    let attributes = body.counted()?;
+    let announced = body;
+    if withdrawn.0.is_empty() && attributes.0.is_empty() && announced.0.is_empty() {
+        visit(Statement::EndOfRib { v6: false });
+        return Ok(());
+    }
+    let mut statements = Vec::new();
+    prefixes(withdrawn, false, encoding, |prefix, path| {
+        statements.push(Statement::Withdrawn(prefix, path));
+    })?;
+    let (mut read, mut reach) = (Read::default(), None);
+    for attribute in attributes.attributes() {
+        let (kind, mut data) = attribute?;
+        match kind {
+            MP_UNREACH_NLRI => {
+                if let Some(v6) = family(&mut data)? {
+                    if data.0.is_empty() {
+                        statements.push(Statement::EndOfRib { v6 });
+                    }
+                    prefixes(data, v6, encoding, |prefix, path| {
+                        statements.push(Statement::Withdrawn(prefix, path));
+                    })?;
+                }
+            }
+            MP_REACH_NLRI => {
+                if let Some(v6) = family(&mut data)? {
+                    let len = data.u8()?;
+                    let mut hops = Fields(data.take(len.into())?);
+                    data.u8()?; // reserved
+                    reach = Some((v6, hops.next_hop(len)?, data));
+                }
+            }
+            _ => read.attribute(kind, data, encoding.short_as)?,
+        }
+    }
+    if let Some((v6, next_hop, rest)) = reach {
+        let attributes = Arc::new(read.with(next_hop));
+        prefixes(rest, v6, encoding, |prefix, path| {
+            statements.push(Statement::Announced(prefix, path, attributes.clone()));
+        })?;
+    }
+    if !announced.0.is_empty() {
+        let next_hop = read.next_hop.ok_or("prefixes without a next hop")?;
+        let attributes = Arc::new(read.with(next_hop));
+        prefixes(announced, false, encoding, |prefix, path| {
+            statements.push(Statement::Announced(prefix, path, attributes.clone()));
+        })?;
+    }
+    statements.into_iter().for_each(visit);
+    Ok(())
+}
+
+/// Attributes of a path, as an entry of a table dump has them: MP_REACH_NLRI there may hold the next hop alone (RFC 6396
+/// section 4.3.4). `None` without a next hop.
+///
+/// # Errors
+/// When one makes no sense.
+pub fn attributes(
+    attributes: Fields<'_>,
+    v6: bool,
+    short_as: bool,
+) -> Result<Option<PathAttributes>, Words> {
+    let (mut read, mut multi) = (Read::default(), None);
+    for attribute in attributes.attributes() {
+        let (kind, mut data) = attribute?;
+        if kind == MP_REACH_NLRI {
+            // Some writers keep all of it, which begins with the high byte of the family, 0, where no next hop has length 0.
+            if data.0.first() == Some(&0) {
+                data.take(3)?;
+            }
+            let len = data.u8()?;
+            multi = Some(data.next_hop(len)?);
+        } else {
+            read.attribute(kind, data, short_as)?;
+        }
+    }
+    let next_hop = if v6 { multi.or(read.next_hop) } else { read.next_hop.or(multi) };
+    Ok(next_hop.map(|next_hop| read.with(next_hop)))
+}
+
+/// Attributes read so far.
+#[derive(Default)]
+struct Read {
+    next_hop: Option<IpAddr>,
+    local_pref: Option<u32>,
+    as_path: (u32, Option<u32>),
+    origin: Option<u8>,
+    med: Option<u32>,
+}
+
+impl Read {
+    fn attribute(&mut self, kind: u8, mut data: Fields<'_>, short_as: bool) -> Result<(), Words> {
+        let mut number = || data.array().map(u32::from_be_bytes);
+        match kind {
+            NEXT_HOP => self.next_hop = Some(data.next_hop(4)?),
+            LOCAL_PREF => self.local_pref = Some(number()?),
+            MULTI_EXIT_DISC => self.med = Some(number()?),
+            ORIGIN => self.origin = Some(data.u8()?),
+            AS_PATH => self.as_path = as_path(data, short_as)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn with(&self, next_hop: IpAddr) -> PathAttributes {
+        let (as_path_len, neighbor_as) = self.as_path;
+        PathAttributes {
+            next_hop,
+            local_pref: self.local_pref,
+            as_path_len,
+            neighbor_as,
+            origin: self.origin.unwrap_or(INCOMPLETE),
+            med: self.med,
+        }
+    }
+}
+
+/// Length of an AS path, and its first AS number.
+fn as_path(mut data: Fields<'_>, short_as: bool) -> Result<(u32, Option<u32>), Words> {
+    const SET: u8 = 1;
+    const SEQUENCE: u8 = 2;
+    let (mut len, mut first) = (0, None);
+    while !data.0.is_empty() {
+        let (kind, count) = (data.u8()?, data.u8()?);
+        let width = if short_as { 2 } else { 4 };
+        let mut numbers = Fields(data.take(usize::from(count) * width)?);
+        match kind {
+            SET => len += 1,
+            SEQUENCE => {
+                len += u32::from(count);
+                if first.is_none() && count > 0 {
+                    first = Some(match short_as {
+                        true => numbers.u16()?.into(),
+                        false => numbers.array().map(u32::from_be_bytes)?,
+                    });
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok((len, first))
+}
+
+/// Whether a family is IPv6 unicast or IPv4 unicast; `None` for others.
+fn family(data: &mut Fields<'_>) -> Result<Option<bool>, Words> {
+    let (afi, safi) = (data.u16()?, data.u8()?);
+    Ok(match (afi, safi) {
+        (AFI_IPV4, UNICAST) => Some(false),
+        (AFI_IPV6, UNICAST) => Some(true),
+        _ => None,
+    })
+}
+
+/// All prefixes that are left, each with its path identifier.
+fn prefixes(
+    mut rest: Fields<'_>,
+    v6: bool,
+    encoding: Encoding,
+    mut visit: impl FnMut(AnyPrefix, u32),
+) -> Result<(), Words> {
+    while !rest.0.is_empty() {
+        let path = match encoding.has_paths(v6) {
+            true => rest.array().map(u32::from_be_bytes)?,
+            false => 0,
+        };
+        visit(rest.prefix(v6)?, path);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counted(bytes: &[u8]) -> Vec<u8> {
+        [&u16::try_from(bytes.len()).unwrap().to_be_bytes()[..], bytes].concat()
+    }
+
+    fn said(body: &[u8], encoding: Encoding) -> Result<Vec<String>, Words> {
+        let mut said = Vec::new();
+        update(Fields(body), encoding, &mut |statement| {
+            said.push(match statement {
+                Statement::Announced(prefix, path, a) => format!(
+                    "{prefix} {path} {} pref {:?} len {} from {:?} origin {} med {:?}",
+                    a.next_hop, a.local_pref, a.as_path_len, a.neighbor_as, a.origin, a.med
+                ),
+                Statement::Withdrawn(prefix, path) => format!("{prefix} {path} -"),
+                Statement::EndOfRib { v6 } => format!("end {v6}"),
+            });
+        })?;
+        Ok(said)
+    }
+
+    const ALL: &[u8] = &[
+        0x40, 1, 1, 0, // IGP
+        0x40, 2, 14, 2, 2, 0, 0, 0xfd, 0xe9, 0, 0, 0, 7, 1, 1, 0, 0, // a sequence of two
+        0, 9, // and a set
+        0x40, 3, 4, 192, 0, 2, 1, //
+        0x80, 4, 4, 0, 0, 0, 5, //
+        0x40, 5, 4, 0, 0, 0, 200,
+    ];
+
+    #[test]
+    fn attributes_are_those_of_the_message() {
+        let mut attributes = ALL.to_vec();
+        attributes[6] = 16;
+        let body = [&counted(&[8, 10])[..], &counted(&attributes), &[24, 12, 1, 2]].concat();
+        assert_eq!(
+            said(&body, Encoding::default()).unwrap(),
+            [
+                "10.0.0.0/8 0 -",
+                "12.1.2.0/24 0 192.0.2.1 pref Some(200) len 3 from Some(65001) origin 0 med Some(5)"
+            ]
+        );
+        for cut in 0..body.len() {
+            // A message may end behind any prefix.
+            let whole = cut == body.len() - 4;
+            assert_eq!(said(&body[..cut], Encoding::default()).is_ok(), whole, "{cut}");
+        }
+    }
+
+    #[test]
+    fn path_identifiers_and_other_families_are_read_as_agreed() {
+        let hop = [0x40, 3, 4, 192, 0, 2, 1];
+        let v4 = [&counted(&[])[..], &counted(&hop), &[0, 0, 0, 9, 8, 10]].concat();
+        let encoding = Encoding { short_as: true, add_path: [true, false] };
+        assert_eq!(
+            said(&v4, encoding).unwrap(),
+            ["10.0.0.0/8 9 192.0.2.1 pref None len 0 from None origin 2 med None"]
+        );
+        // IPv4 with a next hop of IPv6, and VPN prefixes, which are passed over.
+        let mut reach = vec![0x80, 14, 0, 0, 1, 1, 16];
+        reach.extend([0x20, 1, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
+        reach.extend([0, 8, 10]);
+        reach[2] = u8::try_from(reach.len() - 3).unwrap();
+        let vpn = [0x80, 15, 4, 0, 1, 128, 0];
+        let body = [&counted(&[])[..], &counted(&[&vpn[..], &reach].concat())].concat();
+        assert_eq!(
+            said(&body, Encoding::default()).unwrap(),
+            ["10.0.0.0/8 0 2001:db8::1 pref None len 0 from None origin 2 med None"]
+        );
+    }
+
+    #[test]
+    fn an_empty_message_ends_the_table_of_its_family() {
+        let v6 = [0x80, 15, 3, 0, 2, 1];
+        let v6 = [&counted(&[])[..], &counted(&v6)].concat();
+        assert_eq!(said(&[0, 0, 0, 0], Encoding::default()).unwrap(), ["end false"]);
+        assert_eq!(said(&v6, Encoding::default()).unwrap(), ["end true"]);
+    }
+}

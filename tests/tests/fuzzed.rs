@@ -15,9 +15,10 @@ use fingerpost_route::{netlink, source};
 /// A target, and what it does with an input.
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 9] = [
+const TARGETS: [Target; 10] = [
     ("acl", acl::testing::check),
     ("control", control_socket::testing::check),
+    ("fpm", source::fuzz::fpm),
     ("frame", testing::frames::check),
     ("graph", |bytes| {
         if let Ok(text) = std::str::from_utf8(bytes) {

@@ -202,6 +202,33 @@ pub(crate) fn poll(fds: &[RawFd], timeout: Duration) -> bool {
     unsafe { libc::poll(polled.as_mut_ptr(), count, timeout) != 0 }
 }
 
+/// Whether the peer of a connection has closed it, even where not all that it sent was read.
+pub(crate) fn has_hung_up(fd: RawFd) -> bool {
+    let closed = libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR;
+    let mut polled = libc::pollfd { fd, events: libc::POLLRDHUP, revents: 0 };
+    // SAFETY: invariants 1 and 2.
+    let found = unsafe { libc::poll(&raw mut polled, 1, 0) };
+    found > 0 && polled.revents & closed != 0
+}
+
+/// Has the kernel probe the peer of a silent connection every few seconds; one that does not reply for about half a
+/// minute has closed it.
+pub(crate) fn keep_alive(socket: &impl AsRawFd) -> io::Result<()> {
+    let options = [
+        (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, 10),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, 5),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPCNT, 4),
+    ];
+    for (level, option, value) in options {
+        let value: libc::c_int = value;
+        let (value, len) = ((&raw const value).cast(), socklen::<libc::c_int>());
+        // SAFETY: invariants 1 and 2.
+        check(unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, value, len) })?;
+    }
+    Ok(())
+}
+
 static STOP: AtomicBool = AtomicBool::new(false);
 static RELOAD: AtomicBool = AtomicBool::new(false);
 

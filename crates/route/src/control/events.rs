@@ -24,7 +24,10 @@ impl Control {
     pub fn handle(&mut self, source: SourceId, event: RouteEvent) {
         match event {
             RouteEvent::Route(update) => self.route(source, update),
-            RouteEvent::Withdraw(key) => self.withdraw(source, &key),
+            RouteEvent::Withdraw(key) => {
+                self.sources.get_mut(source).count_update();
+                self.withdraw(source, &key);
+            }
             RouteEvent::NextHop(update) => self.object(source, update),
             RouteEvent::NextHopGone(id) => self.object_gone(source, id),
             RouteEvent::Link(update) => {

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use fingerpost_lpm::{Algorithm, KernelReader, UpdateError};
 
-use crate::event::AnyPrefix;
+use crate::event::{AnyPrefix, RouteKey};
 use crate::fib::{FibOptionError, FibOptions, Reader, Shared, Subscribe};
 use crate::forwarding::{Forwarding, PortTable};
 use crate::group::GroupMode;
@@ -134,6 +134,17 @@ impl Control {
     /// Adds a source; its routes compete at `distance` unless they have their own.
     pub fn add_source(&mut self, name: &str, distance: u8) -> SourceId {
         self.sources.add(name, distance)
+    }
+
+    /// Notes the keys of refused routes of a source from now on, for [`Control::take_refusals`]. What such a route was
+    /// to replace is withdrawn.
+    pub fn note_refusals(&mut self, source: SourceId) {
+        self.sources.get_mut(source).note_refusals();
+    }
+
+    /// Keys of refused routes of the source since the last call.
+    pub fn take_refusals(&mut self, source: SourceId) -> Vec<RouteKey> {
+        self.sources.get_mut(source).take_refusals()
     }
 
     /// A reader for a worker.

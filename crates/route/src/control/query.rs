@@ -12,7 +12,7 @@ use super::expiry::Ends;
 use super::journal::{Gap, Happened, Notice, Takeover};
 use super::objects::HopView;
 use super::snapshot::{RouteRow, SnapshotError, SnapshotId};
-use super::sources::SourceReport;
+use super::sources::{SourceId, SourceReport};
 use super::{Control, Family};
 use crate::event::{AddressUpdate, AnyPrefix, LinkState, TableId};
 use crate::fib::{Auditor, Fib, FibReport, KernelLookup, Verified};
@@ -165,6 +165,11 @@ impl Control {
     /// Work of the sources so far.
     pub fn sources(&self) -> impl Iterator<Item = SourceReport> + '_ {
         self.sources.reports().cloned()
+    }
+
+    /// Work of one source.
+    pub fn source(&self, id: SourceId) -> &SourceReport {
+        self.sources.get(id).report()
     }
 
     /// Ends of all paths that have one.

@@ -18,12 +18,15 @@ impl Control {
     /// Takes a route as its source has it.
     pub(super) fn route(&mut self, source: SourceId, update: RouteUpdate) {
         let key = update.key;
+        self.sources.get_mut(source).count_update();
         // Routes to the host itself follow from its addresses.
         if key.table == LOCAL_TABLE || !forwarded(key.prefix) {
             return;
         }
         if let Err(error) = self.add_table(key.table) {
-            return self.sources.get_mut(source).refuse(&error);
+            let source = self.sources.get_mut(source);
+            source.note_refusal(key);
+            return source.refuse(&error);
         }
         let (mut target, mut mtu) = (update.target, update.mtu);
         if update.append
@@ -44,7 +47,13 @@ impl Control {
         let hop = key_of(source, key.prefix, &target);
         match self.try_insert(source, key, update.distance, &hop, mtu) {
             Ok(_) => self.expiry.forget(source, &key),
-            Err(error) => self.refuse(source, &key, error),
+            Err(error) => {
+                self.refuse(source, &key, error);
+                if self.sources.get_mut(source).note_refusal(key) {
+                    // The source knows, and so do its users: the route that was to be replaced is not there either.
+                    self.withdraw(source, &key);
+                }
+            }
         }
     }
 

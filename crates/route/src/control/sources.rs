@@ -6,6 +6,7 @@ use std::net::IpAddr;
 
 use super::sweep::{Sweep, Withdrawals};
 use super::tables::Tables;
+use crate::event::RouteKey;
 use crate::nexthop::NextHops;
 
 /// Source of the host's own addresses and connected prefixes.
@@ -35,6 +36,12 @@ pub struct SourceReport {
     pub distance: u8,
     /// Routes that it has in the RIB.
     pub routes: u64,
+    /// New routes, replacements and withdrawals that it has sent, also those that changed nothing.
+    pub updates: u64,
+    /// Complete tables that it has sent: ends of dumps, End-of-RIB markers, ends that were found by the clock.
+    pub tables: u64,
+    /// A table is being sent, and is not complete.
+    pub dumping: bool,
     /// Routes that were refused.
     pub refused: u64,
     /// Error of the latest refused route; empty without one.
@@ -51,6 +58,8 @@ pub(super) struct Source {
     ended: u8,
     /// Contents of the present dump so far.
     dump: Option<Dump>,
+    /// Refused routes since they were last taken, of a source that wants to know.
+    refusals: Option<Vec<RouteKey>>,
 }
 
 /// Links, addresses, neighbors and objects of a dump.
@@ -85,10 +94,13 @@ impl Sources {
             name: name.to_owned(),
             distance,
             routes: 0,
+            updates: 0,
+            tables: 0,
+            dumping: false,
             refused: 0,
             last_refusal: String::new(),
         };
-        self.all.push(Source { report, stamp: 0, ended: 0, dump: None });
+        self.all.push(Source { report, stamp: 0, ended: 0, dump: None, refusals: None });
         SourceId(id)
     }
 
@@ -124,6 +136,10 @@ impl Sources {
 }
 
 impl Source {
+    pub(super) fn report(&self) -> &SourceReport {
+        &self.report
+    }
+
     pub(super) fn distance(&self) -> u8 {
         self.report.distance
     }
@@ -145,12 +161,15 @@ impl Source {
     pub(super) fn begin_dump(&mut self) {
         self.stamp = self.stamp.wrapping_add(1);
         self.dump = Some(Dump::default());
+        self.report.dumping = true;
     }
 
     /// Completes the present dump; `None` without one.
     pub(super) fn end_dump(&mut self) -> Option<Dump> {
         let dump = self.dump.take()?;
         self.ended = self.stamp;
+        self.report.dumping = false;
+        self.report.tables += 1;
         Some(dump)
     }
 
@@ -167,6 +186,26 @@ impl Source {
 
     pub(super) fn count_removed(&mut self) {
         self.report.routes -= 1;
+    }
+
+    /// Counts a new or withdrawn route.
+    pub(super) fn count_update(&mut self) {
+        self.report.updates += 1;
+    }
+
+    /// Notes the keys of refused routes from now on.
+    pub(super) fn note_refusals(&mut self) {
+        self.refusals.get_or_insert_default();
+    }
+
+    /// Notes the key of a refused route, if that is wanted; whether it is.
+    pub(super) fn note_refusal(&mut self, key: RouteKey) -> bool {
+        self.refusals.as_mut().map(|keys| keys.push(key)).is_some()
+    }
+
+    /// Keys of refused routes since the last call.
+    pub(super) fn take_refusals(&mut self) -> Vec<RouteKey> {
+        self.refusals.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Counts a route that cannot be taken.

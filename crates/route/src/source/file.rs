@@ -23,6 +23,7 @@ pub(super) const KIND: SourceKind = SourceKind {
     transport: Transport::File,
     // A full table is what an eBGP session would have brought.
     distance: 20,
+    mirrored: &[],
     open: |spec| Ok(Box::new(FileSource::new(spec))),
 };
 

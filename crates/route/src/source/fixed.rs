@@ -16,6 +16,7 @@ pub(super) const KIND: SourceKind = SourceKind {
     summary: "static routes from the configuration",
     transport: Transport::None,
     distance: 1,
+    mirrored: &[],
     open: |spec| Ok(Box::new(Fixed { routes: Some(parse_all(spec)?) })),
 };
 
@@ -111,9 +112,9 @@ mod tests {
 
     fn spec(routes: &[&str]) -> SourceSpec {
         SourceSpec {
-            name: String::new(),
             routes: routes.iter().map(|&r| r.into()).collect(),
             links: vec![("eth0".into(), 2), ("eth1".into(), 3)],
+            ..SourceSpec::default()
         }
     }
 

@@ -2,10 +2,11 @@
 //! bytes are cut up the result is equal.
 
 use std::io::Cursor;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::table::{TableParser, TableReader};
-use super::{SourceSpec, kernel};
+use super::{Rejected, SourceSpec, fpm, kernel};
+use crate::RouteEvent;
 
 /// `bytes` as a table: whole, and one at a time.
 pub fn table(bytes: &[u8]) {
@@ -58,4 +59,110 @@ pub fn kernel(bytes: &[u8]) {
     }
     assert!(ends <= starts);
     let _ = source.input(bytes, Instant::now(), &mut |_| {});
+}
+
+/// `bytes` as a session of zebra: whole, and one at a time; all of it is acknowledged.
+pub fn fpm(bytes: &[u8]) {
+    let session = |size: usize| -> (Vec<RouteEvent>, bool, Rejected, Vec<Vec<u8>>) {
+        let Ok(mut source) = (fpm::KIND.open)(&SourceSpec::default()) else { unreachable!() };
+        let (now, mut buffer, mut said, mut out) =
+            (Instant::now(), Vec::new(), Vec::new(), Vec::new());
+        let mut commit = 0;
+        let mut failed = false;
+        for piece in bytes.chunks(size) {
+            buffer.extend_from_slice(piece);
+            match source.input(&buffer, now, &mut |event| said.push(event)) {
+                Ok(taken) => drop(buffer.drain(..taken)),
+                Err(_) => {
+                    failed = true;
+                    break;
+                }
+            }
+        }
+        for event in &said {
+            if let RouteEvent::Commit(number) = event {
+                assert_eq!(*number, commit + 1);
+                commit = *number;
+            }
+        }
+        source.visible(commit, &[]);
+        source.output(&mut out);
+        source.tick(now + Duration::from_secs(100), &mut |event| said.push(event));
+        (said, failed, source.rejected(), out)
+    };
+    let (whole, pieces) = (session(usize::MAX), session(1));
+    assert_eq!(whole, pieces);
+    let count = |is: RouteEvent| whole.0.iter().filter(|event| **event == is).count();
+    let started = count(RouteEvent::StartOfTable);
+    assert_eq!(started, usize::from(!bytes.is_empty()));
+    assert_eq!(count(RouteEvent::EndOfTable), started);
+    // What is sent are frames, each no longer than the one that had its route.
+    let mut sent = &whole.3.concat()[..];
+    while let &[1, 1, high, low, ..] = sent {
+        sent = &sent[usize::from(u16::from_be_bytes([high, low]))..];
+    }
+    assert!(sent.is_empty());
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::real::data;
+    use crate::netlink::Request;
+
+    /// Frames of objects and routes with every attribute that is read.
+    fn sample() -> Vec<u8> {
+        let u32 = |value: u32| value.to_ne_bytes();
+        let hop = [&[16, 0, 0, 1][..], &u32(3), &[8, 0, 5, 0, 10, 0, 0, 1]].concat();
+        let prefix = |kind, len| {
+            Request::query(kind, 0x500, 0)
+                .fixed(&[2, len, 0, 0, 254, 186, 0, 1, 0, 0, 0, 0])
+                .attr(1, &[10, 0, 0, 0])
+                .attr(6, &u32(20))
+        };
+        let object = |kind, id| Request::query(kind, 0, 0).fixed(&[0; 8]).attr(1, &u32(id));
+        let messages = [
+            vec![object(104, 7).attr(2, &[8, 0, 0, 0, 2, 0, 0, 0])],
+            vec![object(104, 8).attr(5, &u32(3)).attr(6, &[10, 0, 0, 1])],
+            vec![object(104, 9).attr(2, &[7, 0, 0, 0, 2, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0])],
+            vec![prefix(24, 8).attr(30, &u32(9))],
+            vec![prefix(25, 8), prefix(24, 8).attr(9, &[&hop[..], &hop].concat())],
+            vec![prefix(24, 16).attr(21, &[1, 0]), object(105, 9), object(104, 9).attr(4, &[])],
+            vec![prefix(25, 16), object(105, 7)],
+        ];
+        let frame = |messages: Vec<Request>| {
+            let body: Vec<u8> = messages.into_iter().flat_map(Request::finish).collect();
+            let len = u16::try_from(4 + body.len()).unwrap();
+            [&[1, 1][..], &len.to_be_bytes(), &body].concat()
+        };
+        messages.into_iter().flat_map(frame).collect()
+    }
+
+    #[test]
+    fn truncated_anywhere() {
+        let recorded = data("fpm/frr844-static-nonhg.bin").map(|path| std::fs::read(path).unwrap());
+        for bytes in [Some(sample()), recorded].into_iter().flatten() {
+            (0..=bytes.len()).for_each(|cut| super::fpm(&bytes[..cut]));
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2000) })]
+
+        #[test]
+        fn any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            super::fpm(&bytes);
+        }
+
+        #[test]
+        fn mutated(flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8)) {
+            let mut bytes = sample();
+            for (at, byte) in flips {
+                let at = at.index(bytes.len());
+                bytes[at] = byte;
+            }
+            super::fpm(&bytes);
+        }
+    }
 }

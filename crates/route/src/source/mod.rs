@@ -2,6 +2,7 @@
 
 pub mod file;
 mod fixed;
+mod fpm;
 #[cfg(any(test, feature = "testing"))]
 #[doc(hidden)]
 pub mod fuzz;
@@ -9,15 +10,16 @@ pub mod kernel;
 pub mod line;
 #[cfg(test)]
 pub(crate) mod real;
+mod rtnetlink;
 pub mod table;
 pub mod words;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::event::{RouteEvent, RouteKey};
 
 /// All sources, in the order that `--help` lists them.
-pub static SOURCES: &[SourceKind] = &[fixed::KIND, file::KIND, kernel::KIND];
+pub static SOURCES: &[SourceKind] = &[fixed::KIND, file::KIND, kernel::KIND, fpm::KIND];
 
 /// The source that configuration calls by this name.
 pub fn find(name: &str) -> Option<&'static SourceKind> {
@@ -47,7 +49,11 @@ pub trait RouteSource: Send {
         let _ = sink;
         Ok(())
     }
-    /// Requests and acknowledgements to send, a message each.
+    /// Time passes. A source whose input has no end of table finds it by the clock: call this some times a second.
+    fn tick(&mut self, now: Instant, sink: &mut dyn FnMut(RouteEvent)) {
+        let _ = (now, sink);
+    }
+    /// Requests and acknowledgements to send: a datagram each, or the next bytes of a session.
     fn output(&mut self, out: &mut Vec<Vec<u8>>) {
         let _ = out;
     }
@@ -56,7 +62,12 @@ pub trait RouteSource: Send {
     fn lost(&mut self, now: Instant) {
         let _ = now;
     }
-    /// Readers now see everything up to `commit`, except what was `refused`.
+    /// Routes of these protocols (`RTPROT_*`) are left out from now on, as another source has them: those that
+    /// were sent before follow as withdrawn, and others as new, when the table was read again.
+    fn leave_out(&mut self, protocols: &'static [u8]) {
+        let _ = protocols;
+    }
+    /// Readers now see everything up to [`RouteEvent::Commit`] of this number, except what was `refused`.
     fn visible(&mut self, commit: u64, refused: &[RouteKey]) {
         let _ = (commit, refused);
     }
@@ -102,6 +113,12 @@ pub enum Transport {
         /// Those of the socket that is read first.
         first: &'static [u32],
     },
+    /// A listening socket, whose peers connect and send: each connection is a session, with a [`RouteSource`] of its
+    /// own, which sends [`RouteEvent::StartOfTable`] first. A peer that comes back continues as the source that it was.
+    Sessions {
+        /// Address and port unless configured.
+        listen: &'static str,
+    },
 }
 
 /// What a source is opened with.
@@ -113,6 +130,25 @@ pub struct SourceSpec {
     pub routes: Vec<String>,
     /// Names of links that static routes may use, with their kernel index.
     pub links: Vec<(String, u32)>,
+    /// Settings of a session.
+    pub session: SessionSpec,
+}
+
+/// Settings of the sessions of a source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionSpec {
+    /// Silence after which the table of a new session is complete, where the peer sends no end: routes of the session
+    /// before that were not repeated are withdrawn then.
+    pub sweep_after: Duration,
+    /// Routes are acknowledged to the peer as readers see them.
+    pub acknowledge: bool,
+}
+
+impl Default for SessionSpec {
+    fn default() -> Self {
+        // All of FRR's daemons restart together, and bgpd has to find its neighbors before there are routes.
+        Self { sweep_after: Duration::from_secs(30), acknowledge: true }
+    }
 }
 
 /// Registry row.
@@ -125,6 +161,9 @@ pub struct SourceKind {
     pub transport: Transport,
     /// Administrative distance unless configured; lower wins.
     pub distance: u8,
+    /// Protocols (`RTPROT_*`) whose routes in the kernel's tables repeat those of this source: they count only while
+    /// it has no session.
+    pub mirrored: &'static [u8],
     /// Makes one.
     pub open: fn(&SourceSpec) -> Result<Box<dyn RouteSource>, SourceError>,
 }

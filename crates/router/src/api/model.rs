@@ -471,22 +471,42 @@ pub(crate) struct NeighborChanged {
 }
 
 /// A route source.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct Source {
     /// Name of the source.
     pub(crate) name: String,
+    /// Kind of source: of the configuration, or `host`, `neighbor`, `command`.
+    pub(crate) kind: String,
     /// Administrative distance; lower wins.
     pub(crate) distance: u8,
     /// Routes of the source in the RIB.
     pub(crate) routes: u64,
+    /// New, changed and withdrawn routes that it has sent.
+    pub(crate) updates: u64,
+    /// Routes and messages that were refused or not understood.
+    pub(crate) errors: u64,
+    /// Reason of an error; empty without one.
+    pub(crate) last_error: String,
     /// Routes that were refused.
     pub(crate) refused: u64,
     /// Reason of the latest refusal; empty without one.
     pub(crate) last_refusal: String,
     /// Messages received; null for a source without messages.
     pub(crate) messages: Option<u64>,
-    /// Resynchronizations after messages were lost.
+    /// Time since the latest message, in ms; null without one.
+    pub(crate) last_message_ms: Option<f64>,
+    /// Resynchronizations after messages were lost, or a session began again.
     pub(crate) resyncs: Option<u64>,
+    /// Whether its table is complete, and it has a session where it needs one.
+    pub(crate) in_sync: bool,
+    /// Complete tables that it has sent: ends of dumps, End-of-RIB markers, or ends found by a silence.
+    pub(crate) end_of_rib: u64,
+    /// Age of the first message that packets do not follow yet, in ms.
+    pub(crate) lag_ms: f64,
+    /// Sessions so far; null for a source without sessions.
+    pub(crate) sessions: Option<u64>,
+    /// Address of the peer; null for a source without sessions.
+    pub(crate) peer: Option<String>,
 }
 
 /// State of the daemon.

@@ -17,18 +17,26 @@ impl Listed for Source {
     const PATH: &'static str = "/v1/sources";
     const COLUMNS: &'static [Column<Self>] = &[
         ("name", |source| source.name.clone()),
+        ("kind", |source| source.kind.clone()),
         ("distance", |source| source.distance.to_string()),
         ("routes", |source| source.routes.to_string()),
-        ("refused", |source| source.refused.to_string()),
+        ("updates", |source| source.updates.to_string()),
+        ("errors", |source| source.errors.to_string()),
         ("messages", |source| or_dash(source.messages)),
         ("resyncs", |source| or_dash(source.resyncs)),
-        ("latest refusal", |source| source.last_refusal.clone()),
+        ("sessions", |source| or_dash(source.sessions)),
+        ("state", |source| if source.in_sync { "in sync" } else { "not in sync" }.to_owned()),
+        ("lag ms", |source| format!("{:.0}", source.lag_ms)),
+        ("peer", |source| or_dash(source.peer.as_ref())),
+        ("error", |source| source.last_error.clone()),
     ];
-    const ABOUT: &'static str = "List route sources: distance, routes, refusals, messages";
+    const ABOUT: &'static str = "List route sources: distance, routes, updates, errors, sessions";
     const EXAMPLES: &'static str = "Examples:
   $ fingerpost source show
   $ fingerpost source show --json
 
 Besides the configured sources there are `host` (addresses of this host), `neighbor` (hosts \
-resolved on its links) and `command` (routes of `fingerpost route add`).";
+resolved on its links) and `command` (routes of `fingerpost route add`). A source whose peers \
+connect (`fpm`) has a row for each peer; it is in sync while the peer is connected and has sent \
+all of its table.";
 }

@@ -3,6 +3,7 @@
 mod cluster;
 mod features;
 mod knobs;
+mod listen;
 mod mistakes;
 mod size;
 mod store;
@@ -17,11 +18,12 @@ use fingerpost_packet::feature::{FeatureSettings, Mistake as Wrong};
 use fingerpost_route::fib::FibOptions;
 use fingerpost_route::group::GroupMode;
 use fingerpost_route::source::words::unknown;
-use fingerpost_route::source::{SourceError, SourceSpec};
+use fingerpost_route::source::{SourceError, SourceSpec, Transport};
 use serde::Deserialize;
 
 pub(crate) use cluster::Cluster;
 pub(crate) use features::in_kernel;
+pub(crate) use listen::Listen;
 use mistakes::{Document, Mistake};
 pub(crate) use size::Size;
 
@@ -127,7 +129,8 @@ impl PacketPath {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Source {
-    /// Kind of source: `kernel` (the kernel's routes), `file` (a table file) or `fixed` (static routes).
+    /// Kind of source: `kernel` (the kernel's routes), `file` (a table file), `fixed` (static routes) or `fpm` (FRR's
+    /// zebra, which connects).
     pub(crate) kind: String,
     /// Table file of kind `file`.
     #[serde(default)]
@@ -139,6 +142,64 @@ pub(crate) struct Source {
     /// used. Each kind has a default.
     #[serde(default)]
     pub(crate) distance: Option<u8>,
+    /// Where a source of kind `fpm` listens: address and port, or the path of a Unix socket; without it
+    /// `127.0.0.1:2620`.
+    #[serde(default)]
+    pub(crate) listen: Option<String>,
+    /// Whether `listen` may be an address that other hosts reach: whoever connects there sets routes.
+    #[serde(default)]
+    pub(crate) remote: bool,
+    /// Seconds of silence after which the table of a new session is complete; routes of the session before that were
+    /// not repeated are withdrawn then. Without it 30.
+    #[serde(default)]
+    pub(crate) sweep_s: Option<u32>,
+    /// Seconds for which routes stay when a session has ended and the peer does not come back; without it 120.
+    #[serde(default)]
+    pub(crate) stale_s: Option<u32>,
+    /// Whether routes are acknowledged to the peer when packets follow them; without it they are.
+    #[serde(default)]
+    pub(crate) acknowledge: Option<bool>,
+}
+
+impl Source {
+    /// Whether its peers connect.
+    pub(crate) fn has_sessions(&self) -> bool {
+        let kind = fingerpost_route::source::find(&self.kind);
+        kind.is_some_and(|kind| matches!(kind.transport, Transport::Sessions { .. }))
+    }
+
+    /// Where it listens, if its peers connect.
+    pub(crate) fn listens_at(&self) -> Option<&str> {
+        match fingerpost_route::source::find(&self.kind)?.transport {
+            Transport::Sessions { listen } => Some(self.listen.as_deref().unwrap_or(listen)),
+            _ => None,
+        }
+    }
+
+    /// What is wrong with the keys of a source whose peers connect, each with its key.
+    fn check_sessions(&self) -> Vec<(&'static str, String)> {
+        let Some(listen) = self.listens_at() else {
+            let given = [
+                ("listen", self.listen.is_some()),
+                ("remote", self.remote),
+                ("sweep_s", self.sweep_s.is_some()),
+                ("stale_s", self.stale_s.is_some()),
+                ("acknowledge", self.acknowledge.is_some()),
+            ];
+            let given = given.into_iter().filter(|(_, given)| *given);
+            let what = |key| format!("source {:?}: `{key}` goes with kind \"fpm\" only", self.kind);
+            return given.map(|(key, _)| (key, what(key))).collect();
+        };
+        let mut wrong = Vec::new();
+        wrong.extend(Listen::parse(listen, self.remote).err().map(|what| ("listen", what)));
+        for (key, value) in [("sweep_s", self.sweep_s), ("stale_s", self.stale_s)] {
+            let most = Takeover::LONGEST_NONSTOP_S;
+            if value.is_some_and(|value| value == 0 || value > most) {
+                wrong.push((key, format!("{key} must be from 1 to {most}")));
+            }
+        }
+        wrong
+    }
 }
 
 /// The FIB: its lookup algorithms.
@@ -384,6 +445,22 @@ impl Config {
                 }
             }
         }
+        for (i, source) in self.source.iter().enumerate() {
+            let wrong_keys = source.check_sessions();
+            wrong.extend(
+                wrong_keys
+                    .into_iter()
+                    .map(|(key, what)| Wrong::new(format!("source.{i}.{key}"), what)),
+            );
+            let Some(listen) = source.listens_at() else { continue };
+            if self.source[..i].iter().any(|other| other.listens_at() == Some(listen)) {
+                let what =
+                    format!("two sources listen at {listen}: give one of them another `listen`");
+                wrong.push(
+                    Wrong::new(format!("source.{i}.listen"), what).with(format!("source.{i}.kind")),
+                );
+            }
+        }
         let v4 = fingerpost_lpm::registry::v4().map(|row| row.name);
         let what = algorithm(&self.fib.algorithm_v4, v4).err();
         wrong.extend(what.map(|what| Wrong::new("fib.algorithm_v4", what)));
@@ -426,7 +503,7 @@ impl Config {
             }
             let open = |routes: &[String]| {
                 let (routes, links) = (routes.to_vec(), links.to_vec());
-                (kind.open)(&SourceSpec { name: String::new(), routes, links }).err()
+                (kind.open)(&SourceSpec { routes, links, ..SourceSpec::default() }).err()
             };
             let before = wrong.len();
             for (at, route) in source.routes.iter().enumerate() {

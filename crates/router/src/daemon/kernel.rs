@@ -45,6 +45,10 @@ pub(crate) struct KernelSource {
     looked_at: usize,
     pub(crate) messages: u64,
     pub(crate) resyncs: u64,
+    /// When the latest message came.
+    last_message: Option<Instant>,
+    /// When the first one came that may not be visible yet.
+    since: Option<Instant>,
 }
 
 /// Why the source fails.
@@ -83,6 +87,8 @@ impl KernelSource {
             looked_at: 0,
             messages: 0,
             resyncs: 0,
+            last_message: None,
+            since: None,
         };
         feed.flush();
         Ok(feed)
@@ -127,8 +133,48 @@ impl KernelSource {
                 break;
             }
         }
-        self.messages += taken as u64;
+        if taken > 0 {
+            self.messages += taken as u64;
+            self.last_message = Some(began);
+            self.since.get_or_insert(began);
+        }
         Ok(taken)
+    }
+
+    /// Leaves out routes of these protocols from now on, as another source has them.
+    pub(crate) fn leave_out(&mut self, protocols: &'static [u8]) {
+        if self.routes {
+            self.source.leave_out(protocols);
+            self.flush();
+        }
+    }
+
+    /// Notes after a commit whether readers see `all` routes.
+    pub(crate) fn committed(&mut self, all: bool) {
+        if all {
+            self.since = None;
+        }
+    }
+
+    /// Age of the first message that may not be visible yet.
+    pub(crate) fn lag(&self, now: Instant) -> Duration {
+        self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
+    }
+
+    /// Age of the latest message.
+    pub(crate) fn last_message(&self, now: Instant) -> Option<Duration> {
+        self.last_message.map(|at| now.saturating_duration_since(at))
+    }
+
+    /// Messages that were not understood, and the reason of one.
+    pub(crate) fn errors(&self) -> (u64, String) {
+        let rejected = self.source.rejected();
+        (rejected.count, rejected.samples.last().cloned().unwrap_or_default())
+    }
+
+    /// Number of the source.
+    pub(crate) fn id(&self) -> SourceId {
+        self.id
     }
 
     /// Looks at carriers alone, while no messages come. Returns how many changed.

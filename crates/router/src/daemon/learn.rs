@@ -25,7 +25,8 @@ pub(super) struct Learned {
     pub(super) messages: Vec<String>,
 }
 
-pub(super) fn learn(config: &Config) -> Result<Learned, DaemonError> {
+/// `listen`: with the sources whose peers connect.
+pub(super) fn learn(config: &Config, listen: bool) -> Result<Learned, DaemonError> {
     let mut control = Control::new(ControlOptions {
         v4: registry::v4().collect(),
         v6: registry::v6().collect(),
@@ -56,7 +57,8 @@ pub(super) fn learn(config: &Config) -> Result<Learned, DaemonError> {
     }
     let mut messages = Vec::new();
     let mut configured = Configured::default();
-    for source in config.source.iter().filter(|source| source.kind != "kernel") {
+    let others = config.source.iter().filter(|source| source.kind != "kernel");
+    for source in others.filter(|source| listen || !source.has_sessions()) {
         let failed = |error| DaemonError::Source { kind: source.kind.clone(), error };
         messages.extend(configured.feed(&mut control, source).map_err(failed)?);
     }
@@ -84,7 +86,7 @@ pub(crate) struct Checked {
 /// # Errors
 /// The kernel does not answer.
 pub(crate) fn check(options: &RunOptions) -> Result<Checked, DaemonError> {
-    let Learned { control, .. } = learn(&options.config)?;
+    let Learned { control, .. } = learn(&options.config, false)?;
     let findings = takeover::survey().map_err(DaemonError::Survey)?;
     let plans = Interfaces::preview(&control, options, &findings);
     Ok(Checked { plans, unanswered: findings.unanswered, missing: options.missing(&control) })

@@ -29,6 +29,7 @@ mod policy;
 mod ports;
 mod reader;
 mod report;
+mod sessions;
 mod settings;
 mod sources;
 mod takeover;
@@ -90,7 +91,7 @@ impl Daemon {
             NonStop::begin(config.takeover.nonstop(), config.features.guards_any(), &mut found);
         journal.extend(found);
         let flow_seed = nonstop.flow_seed(config.groups.flow_seed);
-        let Learned { mut control, sources, messages } = learn(config)?;
+        let Learned { mut control, sources, messages } = learn(config, true)?;
         let progress = Progress::new(started);
         let (policy, findings) = policy::Watch::begin().map_err(DaemonError::Survey)?;
         journal.extend(messages);
@@ -183,7 +184,7 @@ impl Daemon {
     fn wait(&self) -> bool {
         let at_once = self.requests.is_behind() || self.control.sweeping();
         let tick = if at_once { Duration::ZERO } else { TICK };
-        let fds: Vec<_> = self.sources.kernel.fds().into_iter().chain(self.requests.fd()).collect();
+        let fds: Vec<_> = self.sources.fds().chain(self.requests.fd()).collect();
         sys::poll(&fds, tick)
     }
 
@@ -224,6 +225,9 @@ impl Daemon {
         let kernel = &mut self.sources.kernel;
         let mut taken =
             if all { kernel.turn(&mut self.control)? } else { kernel.look(&mut self.control) };
+        let mut said = Vec::new();
+        taken += self.sources.take_sessions(&mut self.control, now, &mut said);
+        self.journal.extend(said);
         if all || taken > 0 {
             // The host's own addresses are known before a commit that may take its time.
             self.interfaces.sync_local(&self.control);
@@ -298,6 +302,12 @@ impl Daemon {
     }
 
     fn committed(&mut self, committed: Result<Committed, UpdateError>) {
+        // Routes that are to be withdrawn in pieces forward nothing new.
+        let waits = usize::from(self.control.sweeping());
+        let all = committed.as_ref().is_ok_and(|done| done.pending <= waits);
+        let mut said = Vec::new();
+        self.sources.committed(&mut self.control, all, Instant::now(), &mut said);
+        self.journal.extend(said);
         match committed {
             Ok(committed) => self.progress.set_generation(committed.generation),
             Err(error) => self.journal.push(format!("routes are not all visible: {error}")),

@@ -7,9 +7,9 @@
 
 use std::collections::HashMap;
 
-use super::convert::Body;
 use crate::event::{Path, RouteKey, Target};
 use crate::nexthop::narrower;
+use crate::source::rtnetlink::Body;
 
 /// Consequence for the consumer of the key's route.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -34,7 +34,6 @@
 //! Shape: bytes are whole datagrams. Each dump lies between `StartOfTable` and `EndOfTable`.
 //! Cost: about 100 ns a route; no memory a route but for those that share a key (see `duplicates`).
 
-mod convert;
 mod duplicates;
 #[cfg(test)]
 mod live;
@@ -49,17 +48,18 @@ use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::time::Instant;
 
+use super::rtnetlink::{self, Body, Line, Unsupported};
 use super::{Rejected, RouteSource, SourceError, SourceKind, Transport};
 use crate::event::{
-    AddressUpdate, LinkUpdate, NeighborState, RouteEvent, RouteKey, RouteUpdate, Target,
+    AddressUpdate, LinkUpdate, MAIN_TABLE, NeighborState, RouteEvent, RouteKey, RouteUpdate, Target,
 };
 use crate::netlink::link::Link;
 use crate::netlink::nexthop::NextHop;
+use crate::netlink::route::{F_CLONED, Route, kind};
 use crate::netlink::{
     DONE, ERROR, F_APPEND, F_CREATE, F_DUMP_INTR, F_EXCL, F_MULTI, F_REPLACE, IPV4, IPV6,
     Malformed, Message, Messages, address, link, neighbor, nexthop, route,
 };
-use convert::{Body, Line, Skip};
 use duplicates::{Duplicates, Effect, Put};
 
 /// The table of the host's own addresses and broadcasts (`RT_TABLE_LOCAL`), looked up before all
@@ -79,6 +79,7 @@ pub(super) const KIND: SourceKind = SourceKind {
     transport: Transport::Netlink { groups: GROUPS, first: LINK_GROUPS },
     // Connected routes are among them, which nothing may override.
     distance: 0,
+    mirrored: &[],
     open: |_| Ok(Box::new(Kernel::default())),
 };
 
@@ -204,6 +205,8 @@ struct Kernel {
     all_links: bool,
     /// The link of each single next-hop object.
     objects: HashMap<u32, Option<u32>>,
+    /// Protocols whose routes another source has.
+    mirrored: &'static [u8],
     rejected: Rejected,
 }
 
@@ -228,6 +231,7 @@ impl Default for Kernel {
             links: HashMap::new(),
             all_links: false,
             objects: HashMap::new(),
+            mirrored: &[],
             rejected: Rejected::default(),
         }
     }
@@ -295,6 +299,14 @@ impl RouteSource for Kernel {
         self.again = false;
         self.all_links = false;
         self.passes = 0;
+    }
+
+    /// A new dump follows, for the routes that were reported before.
+    fn leave_out(&mut self, protocols: &'static [u8]) {
+        if self.mirrored != protocols {
+            self.mirrored = protocols;
+            self.refresh();
+        }
     }
 
     fn rejected(&self) -> Rejected {
@@ -433,7 +445,7 @@ impl Kernel {
     }
 
     fn route_line(&mut self, message: &Message<'_>, sink: Sink<'_>) -> Result<(), Malformed> {
-        let Some(Line { key, body, joins, several }) = self.route(message)? else {
+        let Some(Line { key, body, joins, several, .. }) = self.route(message)? else {
             return Ok(());
         };
         let Some(body) = body else { return Ok(()) };
@@ -558,7 +570,7 @@ impl Kernel {
     }
 
     fn object(&mut self, found: &NextHop<'_>, sink: Sink<'_>) {
-        match convert::object(found) {
+        match rtnetlink::object(found) {
             Some(update) => {
                 self.gone.remove(&found.id);
                 self.objects.insert(found.id, found.link);
@@ -583,19 +595,36 @@ impl Kernel {
     }
 
     /// The route of a message, if it is one that is followed.
+    ///
+    /// Routes whose packets the kernel encapsulates (MPLS, segment routing) are for the host: it forwards them.
     fn route(&mut self, message: &Message<'_>) -> Result<Option<Line>, Malformed> {
-        match convert::route(message)? {
-            Ok(line) => Ok(Some(line)),
-            Err(Skip::Elsewhere) => Ok(None),
-            Err(Skip::Unsupported(why, key)) => {
-                self.rejected.add(|| format!("route {}: {why}", key.prefix));
-                Ok(None)
-            }
+        let Some(route) = Route::parse(message)? else { return Ok(None) };
+        let wanted = match route.table {
+            MAIN_TABLE => true,
+            // Only what is for the host itself: the addresses, broadcasts, and whatever was added.
+            LOCAL_TABLE => matches!(route.kind, kind::LOCAL | kind::BROADCAST | kind::ANYCAST),
+            _ => false,
+        };
+        if !wanted || route.flags & F_CLONED != 0 {
+            return Ok(None);
         }
+        let (key, supported) = rtnetlink::key(&route);
+        if let Err(Unsupported(why)) = supported {
+            self.rejected.add(|| format!("route {}: {why}", key.prefix));
+            return Ok(None);
+        }
+        let mut line = rtnetlink::line(&route, key, message.kind == route::DEL)?;
+        if self.mirrored.contains(&route.protocol) {
+            let replaces = message.kind == route::NEW && message.flags & F_REPLACE != 0;
+            // Another source has it; the one that it took the place of is gone all the same.
+            line.body = None;
+            return Ok(replaces.then_some(line));
+        }
+        Ok(Some(line))
     }
 
     fn route_added(&mut self, message: &Message<'_>, sink: Sink<'_>) -> Result<(), Malformed> {
-        let Some(Line { key, body, joins, several }) = self.route(message)? else {
+        let Some(Line { key, body, joins, several, .. }) = self.route(message)? else {
             return Ok(());
         };
         let v6 = key.prefix.family() == 6;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use super::convert::Body;
 use crate::event::{LinkState, NeighborState, ObjectTarget, RouteEvent, RouteKey, Target};
+use crate::source::rtnetlink::Body;
 
 /// Everything that was announced, with the dump that had it last.
 #[derive(Debug, Default)]

@@ -11,12 +11,12 @@ use std::time::Instant;
 use proptest::prelude::*;
 
 use super::KIND;
-use super::convert::Body;
 use super::model::{Model, words};
 use crate::event::{AnyPrefix, MAIN_TABLE, Path, RouteKey, Target};
 use crate::netlink::{
     DONE, F_APPEND, F_CREATE, F_EXCL, F_MULTI, F_REPLACE, IPV4, IPV6, Request, link, nexthop, route,
 };
+use crate::source::rtnetlink::Body;
 use crate::source::{RouteSource, SourceSpec};
 
 /// What routes state; 0 for nothing.

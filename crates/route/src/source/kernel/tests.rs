@@ -489,6 +489,55 @@ fn a_route_that_its_link_took_along_does_not_come_back_by_an_older_message() {
 }
 
 #[test]
+fn routes_that_another_source_has_are_left_out_and_return() {
+    let mut case = Case::at_routes();
+    let of = |protocol: u8, mut message: Vec<u8>| {
+        // Behind the header: family, lengths, type of service, table, protocol.
+        message[16 + 5] = protocol;
+        message
+    };
+    let bgp = |prefix, kind, flags, seq| of(186, message(V4, prefix, 1, kind, flags, seq));
+    case.line(V4, 1, 1);
+    case.input(&bgp(2, route::NEW, F_MULTI, case.seq));
+    case.done();
+    case.done();
+    let own = "10.1.0.0/16 172.16.0.1@3";
+    let both = [own, "10.2.0.0/16 172.16.0.1@3"];
+    assert_eq!(case.routes(), both);
+
+    case.source.leave_out(&[11, 186]);
+    case.send();
+    assert_eq!(case.routes(), both, "until the table was read again");
+    case.input(&bgp(3, route::NEW, F_CREATE | F_REPLACE, 9));
+    assert_eq!(case.routes(), both);
+    // The barrier, and all kinds up to IPv4 routes.
+    (0..5).for_each(|_| case.done());
+    case.line(V4, 1, 1);
+    (2..4).for_each(|prefix| case.input(&bgp(prefix, route::NEW, F_MULTI, case.seq)));
+    case.done();
+    case.done();
+    assert_eq!((case.routes(), case.model.dumps), (vec![own.to_owned()], 2));
+    // One that took the place of another protocol's; and its end, which is none of ours.
+    case.notify(V4, 4, 1, F_CREATE | F_EXCL);
+    case.input(&bgp(4, route::NEW, F_CREATE | F_REPLACE, 9));
+    case.input(&bgp(1, route::NEW, F_CREATE | F_APPEND, 9));
+    case.input(&bgp(1, route::DEL, 0, 9));
+    assert_eq!(case.routes(), [own]);
+
+    case.source.leave_out(&[11, 186]);
+    case.send();
+    assert_eq!(case.source.phase, super::Phase::Follow, "nothing new");
+    case.source.leave_out(&[]);
+    case.send();
+    (0..5).for_each(|_| case.done());
+    case.line(V4, 1, 1);
+    case.input(&bgp(3, route::NEW, F_MULTI, case.seq));
+    case.done();
+    case.done();
+    assert_eq!(case.routes(), [own, "10.3.0.0/16 172.16.0.1@3"]);
+}
+
+#[test]
 fn a_link_event_during_the_barrier_needs_no_second_dump() {
     let mut case = Case::new();
     case.input(&link_message(3, F_MULTI, case.seq));

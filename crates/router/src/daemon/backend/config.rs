@@ -20,6 +20,8 @@ enum Step {
     Again(usize, Source),
     /// Read as a new one, and the one of this index is taken away: another distance.
     Swap(usize, Source),
+    /// Opened anew after the one of this index was taken away: both would listen at one address.
+    Reopen(usize, Source),
     New(Source),
     /// Removes the one of this index; carried out last, the highest first.
     Remove(usize),
@@ -173,6 +175,9 @@ impl Daemon {
                     gone.push(at);
                     self.sources.configured.feed(&mut self.control, &source)
                 }
+                Step::Reopen(at, source) => {
+                    self.sources.configured.reopen(&mut self.control, at, &source)
+                }
                 Step::Remove(at) => {
                     gone.push(at);
                     continue;
@@ -242,12 +247,18 @@ impl Running {
                 Step::Remove(at) => {
                     changes.push(&title(index(at)), Some(told(index(at))), None, false);
                 }
-                Step::Swap(at, source) => {
+                Step::Swap(at, source) | Step::Reopen(at, source) => {
                     let item = title(&source);
                     changes.push(&item, Some(told(index(at))), Some(told(&source)), false);
                     changes.routes(&index(at).routes, &source.routes);
                 }
-                Step::Again(at, source) => changes.routes(&index(at).routes, &source.routes),
+                Step::Again(at, source) => {
+                    if source.has_sessions() {
+                        let (was, is) = (told(index(at)), told(&source));
+                        changes.push_if(&title(&source), Some(was), Some(is), false);
+                    }
+                    changes.routes(&index(at).routes, &source.routes);
+                }
             }
         }
         let kernel = |config: &Config| {
@@ -286,7 +297,9 @@ impl Running {
             // A file is known by its path, fixed routes by their turn.
             let same = |at: &usize| {
                 let known = &self.fed[*at];
-                known.kind == source.kind && known.path == source.path
+                known.kind == source.kind
+                    && known.path == source.path
+                    && known.listens_at() == source.listens_at()
             };
             let Some(found) = left.iter().position(same) else {
                 steps.push(Step::New(source.clone()));
@@ -294,11 +307,13 @@ impl Running {
             };
             let at = left.remove(found);
             let known = &self.fed[at];
-            if known.distance != source.distance {
-                steps.push(Step::Swap(at, source.clone()));
-            } else if known.routes != source.routes {
-                steps.push(Step::Again(at, source.clone()));
-            }
+            let source = source.clone();
+            steps.push(match known.distance == source.distance {
+                true if *known == source => continue,
+                true => Step::Again(at, source),
+                false if source.has_sessions() => Step::Reopen(at, source),
+                false => Step::Swap(at, source),
+            });
         }
         steps.extend(left.into_iter().map(Step::Remove));
         steps
@@ -371,9 +386,10 @@ impl Changes {
 }
 
 fn title(source: &Source) -> String {
-    match &source.path {
-        Some(path) => format!("source {} {}", source.kind, path.display()),
-        None => format!("source {}", source.kind),
+    match (&source.path, source.listens_at()) {
+        (Some(path), _) => format!("source {} {}", source.kind, path.display()),
+        (None, Some(listen)) => format!("source {} {listen}", source.kind),
+        (None, None) => format!("source {}", source.kind),
     }
 }
 
@@ -382,10 +398,14 @@ fn told(source: &Source) -> String {
         Some(distance) => format!("distance {distance}"),
         None => "its usual distance".to_owned(),
     };
-    match source.routes.len() {
-        0 => distance,
-        count => format!("{count} routes, {distance}"),
-    }
+    let settings = [
+        source.sweep_s.map(|seconds| format!("sweep_s {seconds}")),
+        source.stale_s.map(|seconds| format!("stale_s {seconds}")),
+        source.acknowledge.map(|wanted| format!("acknowledge {wanted}")),
+    ];
+    let parts = [(!source.routes.is_empty()).then(|| format!("{} routes", source.routes.len()))];
+    let parts = parts.into_iter().chain([Some(distance)]).chain(settings).flatten();
+    parts.collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

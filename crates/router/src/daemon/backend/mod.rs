@@ -24,8 +24,8 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant, SystemTime};
 
 use fingerpost_packet::Plan;
-use fingerpost_route::Done;
 use fingerpost_route::source::words::unknown;
+use fingerpost_route::{Done, SourceReport};
 
 use super::settings::{Progress, Settings};
 use super::{Control, Daemon, Interfaces, RunningGraph, Sources, Workers, report};
@@ -326,22 +326,60 @@ impl View<'_> {
 
     /// Sources of routes.
     fn source_list(&self) -> Vec<Source> {
+        let now = Instant::now();
         let all = self.control.sources().enumerate();
-        let feeds = all.filter(|(number, _)| !self.sources.configured.is_idle(*number)).map(
-            |(_, source)| {
-                let kernel = source.name == "kernel";
-                Source {
-                    name: source.name,
-                    distance: source.distance,
-                    routes: source.routes,
-                    refused: source.refused,
-                    last_refusal: source.last_refusal,
-                    messages: kernel.then_some(self.sources.kernel.messages),
-                    resyncs: kernel.then_some(self.sources.kernel.resyncs),
-                }
-            },
-        );
-        feeds.collect()
+        let used = all.filter(|(number, _)| !self.sources.configured.is_idle(*number));
+        used.map(|(number, source)| self.source_row(number, source, now)).collect()
+    }
+
+    fn source_row(&self, number: usize, source: SourceReport, now: Instant) -> Source {
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        let SourceReport { name, distance, routes, updates, refused, last_refusal, .. } = source;
+        let mut row = Source {
+            kind: name.clone(),
+            name,
+            distance,
+            routes,
+            updates,
+            errors: refused,
+            last_error: last_refusal.clone(),
+            refused,
+            last_refusal,
+            messages: None,
+            last_message_ms: None,
+            resyncs: None,
+            in_sync: !source.dumping,
+            end_of_rib: source.tables,
+            lag_ms: 0.0,
+            sessions: None,
+            peer: None,
+        };
+        let kernel = &self.sources.kernel;
+        if kernel.id().index() == number {
+            let (errors, last) = kernel.errors();
+            row.errors += errors;
+            row.last_error = if last.is_empty() { row.last_error } else { last };
+            row.messages = Some(kernel.messages);
+            row.last_message_ms = kernel.last_message(now).map(ms);
+            row.resyncs = Some(kernel.resyncs);
+            row.lag_ms = ms(kernel.lag(now));
+        }
+        if let Some(state) = self.sources.configured.state(number, now) {
+            state.kind.clone_into(&mut row.kind);
+            if let Some(seat) = state.seat {
+                row.errors += seat.errors;
+                row.last_error =
+                    if seat.last_error.is_empty() { row.last_error } else { seat.last_error };
+                row.messages = Some(seat.messages);
+                row.last_message_ms = seat.last_message.map(ms);
+                row.resyncs = Some(seat.sessions.saturating_sub(1));
+                row.in_sync &= seat.is_open;
+                row.lag_ms = ms(seat.lag);
+                row.sessions = Some(seat.sessions);
+                row.peer = Some(seat.peer).filter(|peer| !peer.is_empty());
+            }
+        }
+        row
     }
 
     /// The number of the source that is called so.

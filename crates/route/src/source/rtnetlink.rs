@@ -1,14 +1,14 @@
-//! Meaning of the kernel's messages, one message at a time.
+//! Meaning of route and next-hop messages, one message at a time: of the kernel's, and of those that FRR's zebra sends
+//! in its FPM stream, which have the same bodies.
 
-use super::LOCAL_TABLE;
-use crate::event::{MAIN_TABLE, NextHopUpdate, ObjectTarget, Path, RouteKey, Target};
+use crate::event::{NextHopUpdate, ObjectTarget, Path, RouteKey, Target};
+use crate::netlink::Malformed;
 use crate::netlink::nexthop::NextHop;
 use crate::netlink::route::{
-    self, F_CLONED, HOP_DEAD, HOP_LINK_DOWN, Hop, PROTOCOL_KERNEL, PROTOCOL_RA, Route, kind,
+    HOP_DEAD, HOP_LINK_DOWN, Hop, PROTOCOL_KERNEL, PROTOCOL_RA, Route, kind,
 };
-use crate::netlink::{Malformed, Message};
 
-/// A route of the kernel without its key.
+/// A route without its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Body {
     pub(super) target: Target,
@@ -20,53 +20,58 @@ pub(super) struct Body {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Line {
     pub(super) key: RouteKey,
-    /// `None`: none of its hops can be used, and the kernel passes it by.
+    /// `None`: none of its hops can be used, and the route is passed by.
     pub(super) body: Option<Body>,
     /// An IPv6 route that shares its packets with others of its key instead of standing behind
     /// them (one hop each, in kernels before 4.11; later ones put all hops into one message).
     pub(super) joins: bool,
     /// It has several hops, of which perhaps only one can be used at the moment.
     pub(super) several: bool,
+    /// Its packets would be encapsulated (MPLS, segment routing): the body has them for the host.
+    pub(super) wrapped: bool,
 }
 
-/// Why a route is left out.
-pub(super) enum Skip {
-    /// It concerns no table that is followed.
-    Elsewhere,
-    /// Its table is followed, but no event can hold it.
-    Unsupported(&'static str, RouteKey),
-}
+/// Why no event can hold a route.
+pub(super) struct Unsupported(pub(super) &'static str);
 
-/// Reads a new or deleted route.
-///
-/// A deleted route has all of its hops, a new one those that can be used. Routes whose packets
-/// the kernel encapsulates (MPLS, segment routing) are for the host: it forwards them.
-pub(super) fn route(message: &Message<'_>) -> Result<Result<Line, Skip>, Malformed> {
-    let Some(route) = Route::parse(message)? else { return Ok(Err(Skip::Elsewhere)) };
-    let wanted = match route.table {
-        MAIN_TABLE => true,
-        // Only what is for the host itself: the addresses, broadcasts, and whatever was added.
-        LOCAL_TABLE => matches!(route.kind, kind::LOCAL | kind::BROADCAST | kind::ANYCAST),
-        _ => false,
-    };
-    if !wanted || route.flags & F_CLONED != 0 {
-        return Ok(Err(Skip::Elsewhere));
-    }
+/// The key of a route.
+pub(super) fn key(route: &Route<'_>) -> (RouteKey, Result<(), Unsupported>) {
     let key = RouteKey { table: route.table, prefix: route.prefix, metric: route.metric };
-    if route.tos != 0 {
-        return Ok(Err(Skip::Unsupported("only for a type of service", key)));
-    }
-    if route.src_len != 0 {
-        return Ok(Err(Skip::Unsupported("only for a source prefix", key)));
-    }
-    let all = message.kind == route::DEL;
-    let target = target(&route, all)?;
+    let supported = if route.tos != 0 {
+        Err(Unsupported("only for a type of service"))
+    } else if route.src_len != 0 {
+        Err(Unsupported("only for a source prefix"))
+    } else {
+        Ok(())
+    };
+    (key, supported)
+}
+
+/// Reads a new or deleted route of that key. `all`: with the hops that cannot be used at the moment, as a deleted
+/// route has all of its hops.
+pub(super) fn line(route: &Route<'_>, key: RouteKey, all: bool) -> Result<Line, Malformed> {
+    let aim = aim(route, all)?;
+    let wrapped = matches!(aim, Aim::Wrapped);
+    let target = match aim {
+        Aim::Target(target) => Some(target),
+        Aim::Wrapped => Some(Target::Local),
+        Aim::Unusable => None,
+    };
     let joins = route.prefix.family() == 6
         && !matches!(route.protocol, PROTOCOL_KERNEL | PROTOCOL_RA)
         && matches!(target, Some(Target::Path(Path { gateway: Some(_), .. })));
     let several = route.hops().nth(1).is_some();
-    let body = target.map(|target| Body { target, mtu: mtu(&route) });
-    Ok(Ok(Line { key, body, joins, several }))
+    let body = target.map(|target| Body { target, mtu: mtu(route) });
+    Ok(Line { key, body, joins, several, wrapped })
+}
+
+/// What becomes of packets of a route.
+enum Aim {
+    Target(Target),
+    /// They would be encapsulated.
+    Wrapped,
+    /// None of its hops can be used.
+    Unusable,
 }
 
 /// The kernel takes any number. Of one that is too small it makes the least when it forwards (RFC 8200,
@@ -78,24 +83,24 @@ fn mtu(route: &Route<'_>) -> u16 {
     }
 }
 
-fn target(route: &Route<'_>, all: bool) -> Result<Option<Target>, Malformed> {
+fn aim(route: &Route<'_>, all: bool) -> Result<Aim, Malformed> {
     // With an object, the hops and even the kind are those that it has at the moment.
     if let Some(object) = route.object {
         let mut wrapped = false;
         for hop in route.hops() {
             wrapped |= hop?.encap;
         }
-        return Ok(Some(if wrapped { Target::Local } else { Target::Object(object) }));
+        return Ok(if wrapped { Aim::Wrapped } else { Aim::Target(Target::Object(object)) });
     }
     match route.kind {
         kind::UNICAST => {}
         kind::LOCAL | kind::BROADCAST | kind::ANYCAST | kind::MULTICAST => {
-            return Ok(Some(Target::Local));
+            return Ok(Aim::Target(Target::Local));
         }
-        kind::BLACKHOLE => return Ok(Some(Target::Blackhole)),
-        kind::PROHIBIT => return Ok(Some(Target::Prohibit)),
+        kind::BLACKHOLE => return Ok(Aim::Target(Target::Blackhole)),
+        kind::PROHIBIT => return Ok(Aim::Target(Target::Prohibit)),
         // The rule behind the main table leads to the default one, which is empty.
-        kind::UNREACHABLE | kind::THROW => return Ok(Some(Target::Unreachable)),
+        kind::UNREACHABLE | kind::THROW => return Ok(Aim::Target(Target::Unreachable)),
         other => return Err(Malformed::Value { what: "route type", value: other.into() }),
     }
     let usable = |hop: &Hop, mask: u8| all || hop.flags & mask == 0;
@@ -106,7 +111,7 @@ fn target(route: &Route<'_>, all: bool) -> Result<Option<Target>, Malformed> {
         for hop in route.hops() {
             let hop = hop?;
             if hop.encap {
-                return Ok(Some(Target::Local));
+                return Ok(Aim::Wrapped);
             }
             if !usable(&hop, mask) {
                 continue;
@@ -123,9 +128,9 @@ fn target(route: &Route<'_>, all: bool) -> Result<Option<Target>, Malformed> {
         }
     }
     Ok(match one {
-        _ if !more.is_empty() => Some(Target::Paths(more)),
-        Some(path) => Some(Target::Path(Path { weight: 1, ..path })),
-        None => None,
+        _ if !more.is_empty() => Aim::Target(Target::Paths(more)),
+        Some(path) => Aim::Target(Target::Path(Path { weight: 1, ..path })),
+        None => Aim::Unusable,
     })
 }
 

@@ -1,0 +1,302 @@
+//! Routes of FRR's zebra, which connects and sends them: the Forwarding Plane Manager stream of its module
+//! `dplane_fpm_nl`.
+//!
+//! Source: FRR, `zebra/dplane_fpm_nl.c`, `zebra/rt_netlink.c`, `doc/developer/fpm.rst` (8.4 to 10); the messages are
+//! rtnetlink's, see [`crate::netlink`]. Recorded streams of 8.4.4 are among the tests.
+//!
+//! Shape: frames, of which each has one or more messages, in the byte order of zebra's host, which is taken to be ours:
+//!
+//! ```text
+//! | version 1 | type 1 | length u16, in network order, these 4 bytes included | message | message | ...
+//! ```
+//!
+//! **A frame is one change.** An update of a route is a deletion and an addition in one frame (unless zebra has
+//! `fpm use-route-replace`). So deletions of routes and of objects wait for the end of their frame, and what the
+//! frame adds again is replaced: it keeps its next-hop group, and the flows of it. After each frame follows
+//! [`RouteEvent::Commit`].
+//!
+//! **End of the table.** Zebra sends everything after it has connected and does not report the end of that. The table
+//! is complete after a silence ([`super::SessionSpec::sweep_after`]); on a network that is never silent, in the
+//! first second after [`LONGEST`] that brings fewer than [`SLOW`] messages: a replay brings a hundred times as many.
+//! Then routes of the session before that were not repeated are withdrawn; until then they forward.
+//!
+//! **Acknowledgements.** FRR 8.5 and later read the stream in the other direction. Each route returns as it came, with
+//! `RTM_F_OFFLOAD`, once readers see it, or with `RTM_F_OFFLOAD_FAILED` where it was refused: see [`acks`]. FRR before 8.5
+//! reads and ignores them.
+//!
+//! **Left out.** Routes of the kernel itself (protocol 2: connected prefixes, and what others set in the kernel): they
+//! come from the source `kernel` and from addresses, and zebra does not always report their end (frr#19637). Neighbors
+//! and link-layer entries of EVPN.
+//!
+//! Cost: about 150 ns a route; memory for each next-hop object, and for each route that is to be acknowledged and not
+//! yet visible (some 250 bytes).
+//! Limits: messages in the byte order of this host. A frame of another type than netlink is counted and skipped, a
+//! message that cannot be read ends its frame. Routes that would encapsulate packets (MPLS, segment routing) are refused
+//! and counted, and so are label routes. Tables are numbered as the kernel's, not by VRF interface as SONiC's zebra does.
+
+mod acks;
+mod objects;
+#[cfg(test)]
+mod tests;
+
+use std::time::{Duration, Instant};
+
+use super::rtnetlink::{self, Body, Unsupported};
+use super::{Rejected, RouteSource, SourceError, SourceKind, SourceSpec, Transport};
+use crate::event::{RouteEvent, RouteKey, RouteUpdate, Target};
+use crate::netlink::nexthop::{self, NextHop};
+use crate::netlink::route::{self, PROTOCOL_KERNEL, Route};
+use crate::netlink::{Malformed, Message, Messages};
+use acks::Acks;
+use objects::Objects;
+
+/// Protocols that zebra sets routes in the kernel with: its own, and one for each of its clients (`RTPROT_ZEBRA`;
+/// `RTPROT_BABEL`; `RTPROT_BGP`, IS-IS, OSPF, RIP, RIPng, NHRP, EIGRP, LDP, sharp, PBR, static, OpenFabric, SR-TE).
+const ZEBRA: &[u8] = &[11, 42, 186, 187, 188, 189, 190, 191, 192, 193, 194, 195, 196, 197, 198];
+
+pub(super) const KIND: SourceKind = SourceKind {
+    name: "fpm",
+    summary: "FRR's zebra, which connects and sends its routes (module dplane_fpm_nl)",
+    transport: Transport::Sessions { listen: "127.0.0.1:2620" },
+    // Zebra has chosen among its own by their distances.
+    distance: 20,
+    mirrored: ZEBRA,
+    open: |spec| Ok(Box::new(Fpm::new(spec))),
+};
+
+const VERSION: u8 = 1;
+/// The type of a frame of netlink messages.
+const NETLINK: u8 = 1;
+const HEADER_BYTES: usize = 4;
+
+/// Time from which on a table is complete also without a silence.
+const LONGEST: Duration = Duration::from_secs(60);
+/// Fewer messages a second than these are no replay.
+const SLOW: u32 = 1000;
+const SECOND: Duration = Duration::from_secs(1);
+
+/// The table that zebra sends after it has connected.
+#[derive(Clone, Copy, Debug)]
+enum Table {
+    /// Nothing was read yet, not even that there is a session.
+    New,
+    Open {
+        since: Instant,
+        /// The latest frame.
+        last: Instant,
+        /// The present second, and messages in it.
+        second: (Instant, u32),
+    },
+    Complete,
+}
+
+/// Deletions of a frame that is not at its end.
+#[derive(Debug, Default)]
+struct Held {
+    routes: Vec<RouteKey>,
+    objects: Vec<u32>,
+}
+
+/// One session.
+struct Fpm {
+    sweep_after: Duration,
+    table: Table,
+    held: Held,
+    objects: Objects,
+    acks: Option<Acks>,
+    /// Frames so far: the number of the latest commit.
+    frames: u64,
+    rejected: Rejected,
+}
+
+type Sink<'a> = &'a mut dyn FnMut(RouteEvent);
+
+impl Fpm {
+    fn new(spec: &SourceSpec) -> Self {
+        Self {
+            sweep_after: spec.session.sweep_after,
+            table: Table::New,
+            held: Held::default(),
+            objects: Objects::default(),
+            acks: spec.session.acknowledge.then(Acks::default),
+            frames: 0,
+            rejected: Rejected::default(),
+        }
+    }
+}
+
+impl RouteSource for Fpm {
+    fn input(
+        &mut self,
+        mut bytes: &[u8],
+        now: Instant,
+        sink: Sink<'_>,
+    ) -> Result<usize, SourceError> {
+        if let Table::New = self.table {
+            sink(RouteEvent::StartOfTable);
+            self.table = Table::Open { since: now, last: now, second: (now, 0) };
+        }
+        let given = bytes.len();
+        while let &[version, kind, high, low, ..] = bytes {
+            let len = usize::from(u16::from_be_bytes([high, low]));
+            if version != VERSION || len < HEADER_BYTES {
+                let what = format!(
+                    "version {version} and length {len} make no frame of FPM, which has version {VERSION}"
+                );
+                self.rejected.add(|| format!("frame {}: {what}", self.frames + 1));
+                return Err(SourceError::Syntax {
+                    place: format!("frame {}", self.frames + 1),
+                    what,
+                });
+            }
+            let Some((frame, rest)) = bytes.split_at_checked(len) else { break };
+            bytes = rest;
+            self.frames += 1;
+            let messages = match kind {
+                NETLINK => self.frame(&frame[HEADER_BYTES..], sink),
+                _ => {
+                    self.reject(&format_args!("type {kind}, which is not netlink's, 1"));
+                    1
+                }
+            };
+            if let Table::Open { last, second, .. } = &mut self.table {
+                *last = now;
+                second.1 = second.1.saturating_add(messages);
+            }
+            sink(RouteEvent::Commit(self.frames));
+        }
+        Ok(given - bytes.len())
+    }
+
+    fn tick(&mut self, now: Instant, sink: Sink<'_>) {
+        let Table::Open { since, last, second } = &mut self.table else { return };
+        let mut complete = now.saturating_duration_since(*last) >= self.sweep_after;
+        if now.saturating_duration_since(second.0) >= SECOND {
+            complete |= second.1 < SLOW && now.saturating_duration_since(*since) >= LONGEST;
+            *second = (now, 0);
+        }
+        if complete {
+            self.table = Table::Complete;
+            sink(RouteEvent::EndOfTable);
+        }
+    }
+
+    fn output(&mut self, out: &mut Vec<Vec<u8>>) {
+        out.extend(self.acks.as_mut().and_then(Acks::take));
+    }
+
+    fn visible(&mut self, commit: u64, refused: &[RouteKey]) {
+        if let Some(acks) = &mut self.acks {
+            acks.visible(commit, refused);
+        }
+    }
+
+    fn rejected(&self) -> Rejected {
+        self.rejected.clone()
+    }
+}
+
+impl Fpm {
+    /// Takes the messages of a frame; returns how many they were.
+    fn frame(&mut self, bytes: &[u8], sink: Sink<'_>) -> u32 {
+        let mut count = 0;
+        for message in Messages::new(bytes) {
+            count += 1;
+            let taken = match message {
+                Ok(message) => self.message(&message, sink),
+                // What else the frame holds is lost with it.
+                Err(error) => Err(error),
+            };
+            if let Err(error) = taken {
+                self.reject(&error);
+            }
+        }
+        for key in self.held.routes.drain(..) {
+            sink(RouteEvent::Withdraw(key));
+        }
+        for id in self.held.objects.drain(..) {
+            self.objects.remove(id);
+            sink(RouteEvent::NextHopGone(id));
+        }
+        count
+    }
+
+    fn message(&mut self, message: &Message<'_>, sink: Sink<'_>) -> Result<(), Malformed> {
+        match message.kind {
+            route::NEW => self.route_added(message, sink)?,
+            route::DEL => {
+                if let Some(route) = Route::parse(message)?
+                    && route.protocol != PROTOCOL_KERNEL
+                {
+                    self.withdraw(rtnetlink::key(&route).0);
+                }
+            }
+            nexthop::NEW => {
+                let found = NextHop::parse(message)?;
+                self.held.objects.retain(|&held| held != found.id);
+                if let Err(why) = self.objects.put(&found, sink) {
+                    self.reject(&format_args!("next-hop object {}: {why}", found.id));
+                }
+            }
+            nexthop::DEL => self.held.objects.push(NextHop::parse(message)?.id),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn route_added(&mut self, message: &Message<'_>, sink: Sink<'_>) -> Result<(), Malformed> {
+        let Some(route) = Route::parse(message)? else {
+            let family = message.body.first().copied().unwrap_or_default();
+            self.reject(&format_args!("route of address family {family}, neither IPv4 nor IPv6"));
+            return Ok(());
+        };
+        if route.protocol == PROTOCOL_KERNEL {
+            return Ok(());
+        }
+        let (key, supported) = rtnetlink::key(&route);
+        // Zebra deletes a route right before it adds another one.
+        if let Some(at) = self.held.routes.iter().rposition(|held| *held == key) {
+            self.held.routes.remove(at);
+        }
+        let body = match supported {
+            Ok(()) => self.body(&route, key),
+            Err(Unsupported(why)) => Err(why.to_owned()),
+        };
+        let failed = body.is_err();
+        match body {
+            Ok(Body { target, mtu }) => {
+                sink(RouteEvent::Route(RouteUpdate { mtu, ..RouteUpdate::new(key, target) }));
+            }
+            Err(why) => {
+                self.reject(&format_args!("route {}: {why}", key.prefix));
+                // The route that it replaces is gone all the same.
+                self.held.routes.push(key);
+            }
+        }
+        if let Some(acks) = &mut self.acks {
+            acks.add(key, message, self.frames, failed);
+        }
+        Ok(())
+    }
+
+    /// What the route does, or why it is refused.
+    fn body(&self, route: &Route<'_>, key: RouteKey) -> Result<Body, String> {
+        let line = rtnetlink::line(route, key, false).map_err(|error| error.to_string())?;
+        let body = line.body.ok_or("without a next hop that can be used")?;
+        let wrapped = line.wrapped
+            || matches!(body.target, Target::Object(id) if self.objects.wraps_packets(id));
+        if wrapped { Err("its packets would be encapsulated".to_owned()) } else { Ok(body) }
+    }
+
+    fn withdraw(&mut self, key: RouteKey) {
+        if let Some(acks) = &mut self.acks {
+            acks.forget(&key);
+        }
+        self.held.routes.push(key);
+    }
+
+    fn reject(&mut self, what: &dyn std::fmt::Display) {
+        let frame = self.frames;
+        self.rejected.add(|| format!("frame {frame}: {what}"));
+    }
+}

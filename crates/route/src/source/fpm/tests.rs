@@ -1,0 +1,426 @@
+//! What each message becomes, frame by frame, and recorded streams.
+
+use std::fmt::Write;
+use std::net::IpAddr;
+
+use super::*;
+use crate::event::{AnyPrefix, MAIN_TABLE, ObjectTarget, Path};
+use crate::netlink::{F_CREATE, F_REPLACE, Request};
+use crate::source::SessionSpec;
+use crate::source::real::data;
+
+const BGP: u8 = 186;
+const UNICAST: u8 = route::kind::UNICAST;
+
+fn frame(messages: &[Vec<u8>]) -> Vec<u8> {
+    let body = messages.concat();
+    let len = u16::try_from(4 + body.len()).unwrap();
+    [&[1, 1][..], &len.to_be_bytes(), &body].concat()
+}
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn key(prefix: &str) -> RouteKey {
+    RouteKey { table: MAIN_TABLE, prefix: AnyPrefix::parse(prefix).unwrap(), metric: 20 }
+}
+
+/// A route message as zebra writes it, to be completed with next hops.
+fn route_of(kind: u16, prefix: &str, protocol: u8, of: u8) -> Request {
+    let prefix = AnyPrefix::parse(prefix).unwrap();
+    let family = if prefix.family() == 4 { 2 } else { 10 };
+    let head = [family, prefix.len(), 0, 0, 254, protocol, 0, of, 0, 0, 0, 0];
+    Request::query(kind, F_CREATE | F_REPLACE, 0)
+        .fixed(&head)
+        .ip(1, prefix.addr())
+        .attr(6, &20_u32.to_ne_bytes())
+}
+
+fn by_object(prefix: &str, object: u32) -> Vec<u8> {
+    route_of(route::NEW, prefix, BGP, UNICAST).attr(30, &object.to_ne_bytes()).finish()
+}
+
+fn by_gateway(prefix: &str, gateway: &str, link: u32) -> Vec<u8> {
+    let request = route_of(route::NEW, prefix, BGP, UNICAST).ip(5, ip(gateway));
+    request.attr(4, &link.to_ne_bytes()).finish()
+}
+
+fn deleted(prefix: &str) -> Vec<u8> {
+    route_of(route::DEL, prefix, BGP, 0).finish()
+}
+
+fn object(id: u32) -> Request {
+    Request::query(nexthop::NEW, 0, 0).fixed(&[2, 0, 11, 0, 0, 0, 0, 0]).attr(1, &id.to_ne_bytes())
+}
+
+fn single(id: u32, gateway: &str) -> Vec<u8> {
+    object(id).ip(6, ip(gateway)).attr(5, &3_u32.to_ne_bytes()).finish()
+}
+
+fn group(id: u32, members: &[(u32, u8)]) -> Vec<u8> {
+    let member =
+        |&(id, weight): &(u32, u8)| [&id.to_ne_bytes()[..], &[weight - 1, 0, 0, 0]].concat();
+    let members: Vec<u8> = members.iter().flat_map(member).collect();
+    object(id).attr(2, &members).finish()
+}
+
+fn object_gone(id: u32) -> Vec<u8> {
+    Request::query(nexthop::DEL, 0, 0).fixed(&[0; 8]).attr(1, &id.to_ne_bytes()).finish()
+}
+
+/// An event in a line; commits have none.
+fn words(event: &RouteEvent) -> Option<String> {
+    let path = |path: &Path| {
+        let gateway = path.gateway.map_or("-".to_owned(), |gateway| gateway.to_string());
+        let link = path.link.map_or(String::new(), |link| format!("@{link}"));
+        format!("{gateway}{link}*{}", path.weight)
+    };
+    let named =
+        |key: &RouteKey| format!("{} table {} metric {}", key.prefix, key.table, key.metric);
+    Some(match event {
+        RouteEvent::Route(update) => {
+            let target = match &update.target {
+                Target::Path(one) => path(one),
+                Target::Paths(all) => all.iter().map(path).collect::<Vec<_>>().join(" "),
+                Target::Object(id) => format!("object {id}"),
+                other => format!("{other:?}").to_lowercase(),
+            };
+            format!("route {} {target}", named(&update.key))
+        }
+        RouteEvent::Withdraw(key) => format!("withdraw {}", named(key)),
+        RouteEvent::NextHop(update) => {
+            let target = match &update.target {
+                ObjectTarget::Path(one) => path(one),
+                ObjectTarget::Group(members) => {
+                    let member = |(id, weight): &(u32, u32)| format!("{id}*{weight}");
+                    members.iter().map(member).collect::<Vec<_>>().join(" ")
+                }
+                ObjectTarget::Blackhole => "blackhole".to_owned(),
+            };
+            format!("object {} {target}", update.id)
+        }
+        RouteEvent::NextHopGone(id) => format!("object {id} gone"),
+        RouteEvent::StartOfTable => "start of table".to_owned(),
+        RouteEvent::EndOfTable => "end of table".to_owned(),
+        RouteEvent::Commit(_) => return None,
+        other => panic!("{other:?}"),
+    })
+}
+
+struct Lab {
+    fpm: Fpm,
+    now: Instant,
+}
+
+impl Lab {
+    fn new() -> Self {
+        let mut lab = Self { fpm: Fpm::new(&SourceSpec::default()), now: Instant::now() };
+        assert_eq!(lab.input(&[]), ["start of table"]);
+        lab
+    }
+
+    /// Events of whole frames, in words.
+    fn input(&mut self, bytes: &[u8]) -> Vec<String> {
+        let mut said = Vec::new();
+        let taken = self.fpm.input(bytes, self.now, &mut |event| said.extend(words(&event)));
+        assert_eq!(taken, Ok(bytes.len()));
+        said
+    }
+
+    fn frame(&mut self, messages: &[Vec<u8>]) -> Vec<String> {
+        self.input(&frame(messages))
+    }
+
+    /// Events after a time without frames.
+    fn wait(&mut self, time: Duration) -> Vec<String> {
+        self.now += time;
+        let mut said = Vec::new();
+        self.fpm.tick(self.now, &mut |event| said.extend(words(&event)));
+        said
+    }
+
+    /// What is sent when readers see all of it but `refused`.
+    fn visible(&mut self, refused: &[RouteKey]) -> Vec<u8> {
+        self.fpm.visible(self.fpm.frames, refused);
+        let mut out = Vec::new();
+        self.fpm.output(&mut out);
+        out.concat()
+    }
+
+    fn rejected(&self) -> (u64, String) {
+        let rejected = self.fpm.rejected();
+        (rejected.count, rejected.samples.last().cloned().unwrap_or_default())
+    }
+}
+
+#[test]
+fn routes_of_every_form() {
+    let mut lab = Lab::new();
+    let hop = |gateway: &str, weight: u8| {
+        let gateway = Request::query(0, 0, 0).ip(5, ip(gateway)).finish();
+        let len = u16::try_from(8 + gateway.len() - 16).unwrap();
+        [&len.to_ne_bytes()[..], &[0, weight - 1], &3_u32.to_ne_bytes(), &gateway[16..]].concat()
+    };
+    let multipath = [hop("192.0.2.1", 3), hop("192.0.2.2", 1)].concat();
+    let via: Vec<u8> =
+        [&[10, 0][..], &"2001:db8::9".parse::<std::net::Ipv6Addr>().unwrap().octets()].concat();
+    let of_table =
+        route_of(route::NEW, "10.4.0.0/16", BGP, UNICAST).attr(15, &1001_u32.to_ne_bytes());
+    let said = lab.frame(&[
+        by_gateway("10.1.0.0/16", "192.0.2.1", 3),
+        route_of(route::NEW, "10.2.0.0/16", BGP, UNICAST).attr(9, &multipath).finish(),
+        route_of(route::NEW, "10.3.0.0/16", BGP, UNICAST).attr(18, &via).finish(),
+        of_table.ip(5, ip("192.0.2.1")).finish(),
+        route_of(route::NEW, "10.5.0.0/16", 196, route::kind::BLACKHOLE).finish(),
+        route_of(route::NEW, "10.6.0.0/16", 196, route::kind::UNREACHABLE).finish(),
+        route_of(route::NEW, "10.7.0.0/16", 196, route::kind::PROHIBIT).finish(),
+        by_object("2001:db8:1::/48", 7),
+    ]);
+    assert_eq!(
+        said,
+        [
+            "route 10.1.0.0/16 table 254 metric 20 192.0.2.1@3*1",
+            "route 10.2.0.0/16 table 254 metric 20 192.0.2.1@3*3 192.0.2.2@3*1",
+            "route 10.3.0.0/16 table 254 metric 20 2001:db8::9*1",
+            "route 10.4.0.0/16 table 1001 metric 20 192.0.2.1*1",
+            "route 10.5.0.0/16 table 254 metric 20 blackhole",
+            "route 10.6.0.0/16 table 254 metric 20 unreachable",
+            "route 10.7.0.0/16 table 254 metric 20 prohibit",
+            "route 2001:db8:1::/48 table 254 metric 20 object 7",
+        ]
+    );
+    assert_eq!(lab.rejected().0, 0);
+    // Of the kernel itself: its own source has them.
+    let own = route_of(route::NEW, "10.20.0.0/24", PROTOCOL_KERNEL, UNICAST);
+    assert!(lab.frame(&[own.attr(4, &3_u32.to_ne_bytes()).finish()]).is_empty());
+}
+
+#[test]
+fn what_is_deleted_and_added_in_a_frame_is_replaced() {
+    let mut lab = Lab::new();
+    let (new, again) = (by_object("10.1.0.0/16", 5), by_object("10.1.0.0/16", 6));
+    lab.frame(&[new]);
+    let said = lab.frame(&[deleted("10.1.0.0/16"), again.clone(), deleted("10.2.0.0/16")]);
+    let route = "route 10.1.0.0/16 table 254 metric 20 object 6";
+    assert_eq!(said, [route, "withdraw 10.2.0.0/16 table 254 metric 20"]);
+    // Added and deleted: the last message counts.
+    let said = lab.frame(&[again, deleted("10.1.0.0/16")]);
+    assert_eq!(said, [route, "withdraw 10.1.0.0/16 table 254 metric 20"]);
+    let said = lab.frame(&[object_gone(5), single(5, "192.0.2.5"), object_gone(6)]);
+    assert_eq!(said, ["object 5 192.0.2.5@3*1", "object 6 gone"]);
+    // Another frame is another change.
+    assert_eq!(lab.frame(&[deleted("10.9.0.0/16")]), ["withdraw 10.9.0.0/16 table 254 metric 20"]);
+}
+
+#[test]
+fn groups_come_before_their_members_and_in_one_another() {
+    let mut lab = Lab::new();
+    assert_eq!(lab.frame(&[group(9, &[(1, 3), (2, 1)])]), ["object 9 1*3 2*1"]);
+    assert_eq!(lab.frame(&[single(1, "192.0.2.1")]), ["object 1 192.0.2.1@3*1"]);
+    let resilient = object(10)
+        .attr(2, &[1, 0, 0, 0, 0, 0, 0, 0])
+        .attr(3, &[1, 0])
+        .attr(12, &[8, 0, 1, 0, 32, 0, 0, 0]);
+    assert_eq!(lab.frame(&[resilient.finish()]), ["object 10 1*1"]);
+    assert_eq!(lab.frame(&[object(3).attr(4, &[]).finish()]), ["object 3 blackhole"]);
+    // A third of 20 to 9, of which 1 has three quarters; the rest to 4.
+    assert_eq!(lab.frame(&[group(20, &[(9, 1), (4, 2)])]), ["object 20 1*3 2*1 4*8"]);
+    assert_eq!(lab.frame(&[group(30, &[(20, 1), (1, 1)])]), ["object 30 1*15 2*1 4*8"]);
+    // Those that have it in them follow.
+    let said = lab.frame(&[group(9, &[(2, 1)])]);
+    assert_eq!(said, ["object 9 2*1", "object 20 2*1 4*2", "object 30 2*1 4*2 1*3"]);
+    // A member becomes a group: it was not known before.
+    assert_eq!(
+        lab.frame(&[group(4, &[(5, 1), (6, 1)])]),
+        ["object 4 5*1 6*1", "object 20 2*1 5*1 6*1", "object 30 2*1 5*1 6*1 1*3"]
+    );
+    assert_eq!(lab.rejected().0, 0);
+    assert_eq!(lab.frame(&[group(9, &[(30, 1)])]), ["object 9 gone"]);
+    let why = "frame 9: next-hop object 9: a group that has itself or too many others in it";
+    assert_eq!(lab.rejected(), (1, why.to_owned()));
+}
+
+#[test]
+fn what_would_encapsulate_packets_is_refused_and_counted() {
+    let mut lab = Lab::new();
+    let label =
+        |request: Request| request.attr(21, &[1, 0]).attr(22, &[8, 0, 1, 0, 1, 1, 1, 1]).finish();
+    let plain = || route_of(route::NEW, "10.1.0.0/16", BGP, UNICAST).ip(5, ip("192.0.2.1"));
+    let gone = "withdraw 10.1.0.0/16 table 254 metric 20";
+    assert_eq!(lab.frame(&[label(plain())]), [gone]);
+    let why = "route 10.1.0.0/16: its packets would be encapsulated";
+    assert_eq!(lab.rejected(), (1, format!("frame 1: {why}")));
+    // By an object, and by a group that has it as a member.
+    let wrapping = object(5).attr(7, &[1, 0]).attr(8, &[0; 4]).finish();
+    assert_eq!(lab.frame(&[wrapping]), ["object 5 gone"]);
+    assert_eq!(lab.frame(&[by_object("10.1.0.0/16", 5)]), [gone]);
+    lab.frame(&[group(6, &[(1, 1), (5, 1)])]);
+    assert_eq!(lab.frame(&[by_object("10.1.0.0/16", 6)]), [gone]);
+    assert_eq!(lab.rejected(), (4, format!("frame 5: {why}")));
+    // The object is a plain one again.
+    lab.frame(&[single(5, "192.0.2.5")]);
+    assert_eq!(lab.frame(&[by_object("10.1.0.0/16", 6)]).len(), 1);
+    // Label routes, types of service, and hops that cannot be.
+    let label = Request::query(route::NEW, 0, 0).fixed(&[28, 20, 0, 0, 254, BGP, 0, 1, 0, 0, 0, 0]);
+    assert!(lab.frame(&[label.finish()]).is_empty());
+    assert_eq!(lab.rejected().0, 5);
+    let mut tos = plain().finish();
+    tos[16 + 3] = 8;
+    assert_eq!(lab.frame(&[tos]), [gone]);
+    assert_eq!(lab.frame(&[route_of(route::NEW, "10.1.0.0/16", BGP, UNICAST).finish()]), [gone]);
+    assert_eq!(lab.frame(&[route_of(route::NEW, "10.1.0.0/16", BGP, 99).finish()]), [gone]);
+    let why = "frame 11: route 10.1.0.0/16: route type 99 makes no sense";
+    assert_eq!(lab.rejected(), (8, why.to_owned()));
+}
+
+#[test]
+fn frames_are_cut_anywhere_and_errors_keep_to_their_frame() {
+    let good = frame(&[by_gateway("10.1.0.0/16", "192.0.2.1", 3), deleted("10.2.0.0/16")]);
+    let mut lab = Lab::new();
+    let mut sink = |_| panic!("no frame is complete");
+    for cut in 0..good.len() {
+        assert_eq!(lab.fpm.input(&good[..cut], lab.now, &mut sink), Ok(0));
+    }
+    // Protobuf, and a message beyond its frame: both counted once, the rest is taken.
+    let protobuf = [1, 2, 0, 6, 9, 9];
+    let mut long = frame(&[deleted("10.9.0.0/16"), deleted("10.3.0.0/16")]);
+    long[4] = 200;
+    let said = lab.input(&[&protobuf[..], &long, &[1, 1, 0, 4], &good].concat());
+    assert_eq!(
+        said,
+        [
+            "route 10.1.0.0/16 table 254 metric 20 192.0.2.1@3*1",
+            "withdraw 10.2.0.0/16 table 254 metric 20"
+        ]
+    );
+    let why = format!("frame 2: message of 200 bytes where {} are left", long.len() - 4);
+    assert_eq!(lab.rejected(), (2, why));
+    for bad in [[2, 1, 0, 44], [1, 1, 0, 3]] {
+        let mut lab = Lab::new();
+        let mut said = Vec::new();
+        let error =
+            lab.fpm.input(&[&good[..], &bad].concat(), lab.now, &mut |e| said.extend(words(&e)));
+        let what = error.unwrap_err().to_string();
+        assert!(what.starts_with("frame 2: version "), "{what}");
+        assert_eq!((said.len(), lab.rejected().0), (2, 1), "what came before is taken");
+    }
+}
+
+#[test]
+fn a_table_ends_in_a_silence_or_when_it_is_no_replay() {
+    let mut lab = Lab::new();
+    let second = Duration::from_secs(1);
+    assert!(lab.wait(29 * second).is_empty());
+    lab.frame(&[by_object("10.1.0.0/16", 5)]);
+    assert!(lab.wait(29 * second).is_empty());
+    assert_eq!(lab.wait(second), ["end of table"]);
+    assert!(lab.wait(100 * second).is_empty(), "there is one for each session");
+
+    let mut lab = Lab::new();
+    let busy: Vec<u8> = (0..SLOW).flat_map(|_| frame(&[deleted("10.1.0.0/16")])).collect();
+    for _ in 0..80 {
+        lab.input(&busy);
+        assert!(lab.wait(second).is_empty(), "a replay, however long it takes");
+    }
+    lab.frame(&[deleted("10.1.0.0/16")]);
+    assert_eq!(lab.wait(second), ["end of table"], "the usual changes");
+}
+
+#[test]
+fn acknowledgements_are_the_routes_as_they_came() {
+    let mut lab = Lab::new();
+    let (a, b) = (by_object("10.1.0.0/16", 5), by_gateway("2001:db8::/32", "2001:db8::9", 3));
+    lab.frame(&[a.clone(), b.clone()]);
+    let mut out = Vec::new();
+    lab.fpm.output(&mut out);
+    assert!(out.is_empty(), "readers do not see them yet");
+    let flagged = |message: &[u8], flags: u32| {
+        let mut message = message.to_vec();
+        message[24..28].copy_from_slice(&flags.to_ne_bytes());
+        frame(&[message])
+    };
+    assert_eq!(lab.visible(&[]), [flagged(&a, 0x4000), flagged(&b, 0x4000)].concat());
+    assert!(lab.visible(&[]).is_empty(), "once");
+    // A length that is in network order, an RTM_NEWROUTE in host order that is a request.
+    let bytes = flagged(&a, 0x4000);
+    assert_eq!(&bytes[..4], &[1, 1, 0, 56]);
+    assert_eq!(&bytes[4..8], &52_u32.to_ne_bytes());
+    assert_eq!(u16::from_ne_bytes([bytes[8], bytes[9]]), 24);
+    assert_eq!(u16::from_ne_bytes([bytes[10], bytes[11]]) & 1, 1);
+
+    // Refused here, or by the control side.
+    let label = route_of(route::NEW, "10.2.0.0/16", BGP, UNICAST).attr(21, &[1, 0]).finish();
+    lab.frame(&[a.clone(), label.clone(), b.clone()]);
+    let (gone, failed) = (key("10.9.0.0/16"), key("2001:db8::/32"));
+    let want = [flagged(&a, 0x4000), flagged(&label, 0x2000_0000), flagged(&b, 0x2000_0000)];
+    assert_eq!(lab.visible(&[gone, failed]), want.concat());
+    // Of a route that changed, the latest; of one that was deleted, none.
+    let later = by_object("10.1.0.0/16", 6);
+    lab.frame(std::slice::from_ref(&a));
+    lab.frame(&[b, a.clone()]);
+    lab.frame(&[deleted("2001:db8::/32"), deleted("10.1.0.0/16"), later.clone()]);
+    assert_eq!(lab.visible(&[]), flagged(&later, 0x4000));
+    // What came after the commit waits.
+    lab.frame(std::slice::from_ref(&a));
+    lab.fpm.visible(lab.fpm.frames - 1, &[]);
+    lab.fpm.output(&mut out);
+    assert!(out.is_empty());
+    assert_eq!(lab.visible(&[]), flagged(&a, 0x4000));
+    let session = SessionSpec { acknowledge: false, ..SessionSpec::default() };
+    lab.fpm = Fpm::new(&SourceSpec { session, ..SourceSpec::default() });
+    lab.frame(&[a]);
+    assert!(lab.visible(&[]).is_empty());
+}
+
+/// Events of a recorded stream, however it is cut.
+fn recorded(name: &str) -> Option<(Vec<String>, Lab)> {
+    let bytes = std::fs::read(data(&format!("fpm/{name}"))?).unwrap();
+    let mut whole = Lab::new();
+    let said = whole.input(&bytes);
+    for size in [1, 7, 1000] {
+        let (mut lab, mut buffer, mut again) = (Lab::new(), Vec::new(), Vec::new());
+        for piece in bytes.chunks(size) {
+            buffer.extend_from_slice(piece);
+            let sink = &mut |event| again.extend(words(&event));
+            let taken = lab.fpm.input(&buffer, lab.now, sink).unwrap();
+            buffer.drain(..taken);
+        }
+        assert!(buffer.is_empty());
+        assert_eq!(again, said);
+    }
+    Some((said, whole))
+}
+
+#[test]
+fn a_recorded_session_with_objects() {
+    let Some((said, lab)) = recorded("frr844-static-nhg.bin") else { return };
+    assert_eq!(said.join("\n") + "\n", include_str!("recorded/static-nhg.txt"));
+    assert_eq!(lab.rejected().0, 0);
+}
+
+#[test]
+fn a_recorded_session_without_objects() {
+    let Some((said, lab)) = recorded("frr844-static-nonhg.bin") else { return };
+    assert_eq!(said.join("\n") + "\n", include_str!("recorded/static-nonhg.txt"));
+    assert_eq!(lab.rejected().0, 0);
+}
+
+#[test]
+fn recorded_replays_and_withdrawals() {
+    let Some((said, mut lab)) = recorded("frr844-bgp-first2000.bin") else { return };
+    let mut counts = String::new();
+    for start in ["object 3 -@2", "object 4 -@2", "object 6 10.20.0.2@2", "route ", "withdraw"] {
+        let count = said.iter().filter(|line| line.starts_with(start)).count();
+        writeln!(counts, "{start}: {count}").unwrap();
+    }
+    let want =
+        "object 3 -@2: 1\nobject 4 -@2: 1\nobject 6 10.20.0.2@2: 1\nroute : 1997\nwithdraw: 0\n";
+    assert_eq!((said.len(), counts.as_str()), (2000, want));
+    assert!(said[3..].iter().all(|line| line.ends_with(" table 254 metric 20 object 6")));
+    // Each returns, in a frame of its length.
+    assert_eq!(lab.visible(&[]).len(), 1997 * 56);
+    let (said, lab) = recorded("frr844-withdraw-1000.bin").unwrap();
+    assert!(said.len() == 1000 && said.iter().all(|line| line.starts_with("withdraw ")));
+    assert_eq!(lab.rejected().0, 0);
+}

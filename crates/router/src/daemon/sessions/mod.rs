@@ -1,0 +1,318 @@
+//! Sources whose peers connect: a listening socket, and a session for each peer.
+//!
+//! A peer connects, sends its table and then changes (FRR's zebra, source `fpm`). A [`Session`] has the connection and the
+//! source that reads it; a [`Seat`] is what stays when a session ends: the number of the source at the control side, so
+//! that routes stay and are swept when the peer has sent its table again, and counts.
+//!
+//! **Which seat.** A peer is known by its address. A new session takes the seat of one from this address that has
+//! ended, the latest first, and one that the peer has closed counts as ended even if not all of it was read. Two peers of
+//! one address that both restart may so exchange their seats: each table is complete again at its end, and routes
+//! of the other are missing until they are repeated. Peers with listening sockets of their own do not have this.
+//!
+//! **Back-pressure.** A turn reads for [`BURST`] at most, then the routes are committed. A session is not read while
+//! [`MOST_UNSEEN`] of its events are not visible, or [`MOST_OUTPUT`] bytes wait to be written to it: the
+//! kernel's buffers fill, and the peer waits. Nothing is dropped.
+
+mod session;
+mod socket;
+
+use std::net::IpAddr;
+use std::os::fd::RawFd;
+use std::time::{Duration, Instant};
+
+use fingerpost_route::source::{SourceError, SourceKind, SourceSpec};
+use fingerpost_route::{Control, RouteEvent, SourceId};
+
+use crate::config::Listen;
+use session::{End, Session};
+use socket::Socket;
+
+/// Time that one turn reads for.
+const BURST: Duration = Duration::from_millis(10);
+/// Most sessions at a time of one listening socket.
+const MOST_SESSIONS: usize = 64;
+
+/// Settings of a listening source.
+#[derive(Clone)]
+pub(super) struct Settings {
+    pub(super) kind: &'static SourceKind,
+    pub(super) listen: Listen,
+    pub(super) spec: SourceSpec,
+    pub(super) distance: u8,
+    /// Time for which routes stay without a session.
+    pub(super) stale_after: Duration,
+}
+
+/// A listening source.
+pub(super) struct Listener {
+    settings: Settings,
+    socket: Socket,
+    seats: Vec<Seat>,
+    /// The seat that is read first in the next turn.
+    next: usize,
+}
+
+/// One peer: what stays of it between its sessions.
+pub(super) struct Seat {
+    pub(super) id: SourceId,
+    /// `None` for peers at a Unix socket.
+    peer: Option<IpAddr>,
+    session: Option<Session>,
+    /// When the latest session ended, while its routes stay.
+    left: Option<Instant>,
+    counts: Counts,
+}
+
+/// Work of a seat so far, without the present session.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    sessions: u64,
+    messages: u64,
+    errors: u64,
+    last_message: Option<Instant>,
+}
+
+/// State of a seat, for reports.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SeatReport {
+    /// A session is open.
+    pub(super) is_open: bool,
+    /// Empty before the first session.
+    pub(super) peer: String,
+    pub(super) sessions: u64,
+    /// Transactions: frames of FPM.
+    pub(super) messages: u64,
+    /// What was not understood, or refused before it became a route.
+    pub(super) errors: u64,
+    pub(super) last_error: String,
+    pub(super) last_message: Option<Duration>,
+    pub(super) lag: Duration,
+}
+
+/// What a turn needs besides the listener: new numbers of sources, and a place for messages.
+pub(super) struct Turn<'a> {
+    pub(super) control: &'a mut Control,
+    pub(super) now: Instant,
+    pub(super) number: &'a mut dyn FnMut(&mut Control, &Settings) -> SourceId,
+    pub(super) said: &'a mut Vec<String>,
+}
+
+impl Listener {
+    /// Listens.
+    ///
+    /// # Errors
+    /// When the address cannot be had.
+    pub(super) fn open(settings: Settings) -> Result<Self, SourceError> {
+        let socket = Socket::open(&settings.listen)?;
+        Ok(Self { settings, socket, seats: Vec::new(), next: 0 })
+    }
+
+    /// Settings of the sessions from now on. The listening socket and the distance stay.
+    pub(super) fn set(&mut self, settings: Settings) {
+        let (listen, distance) = (self.settings.listen.clone(), self.settings.distance);
+        self.settings = Settings { listen, distance, ..settings };
+    }
+
+    /// Numbers of the source's peers.
+    pub(super) fn seats(&self) -> impl Iterator<Item = &Seat> {
+        self.seats.iter()
+    }
+
+    /// Protocols of the kernel's routes that the source has at present: it has a session, whose table is complete.
+    pub(super) fn mirrored(&self, control: &Control) -> Option<&'static [u8]> {
+        let complete = |seat: &Seat| seat.session.is_some() && !control.source(seat.id).dumping;
+        self.seats.iter().any(complete).then_some(self.settings.kind.mirrored)
+    }
+
+    /// Descriptors for poll.
+    pub(super) fn fds(&self) -> impl Iterator<Item = RawFd> {
+        let sessions = self.seats.iter().filter_map(|seat| seat.session.as_ref());
+        std::iter::once(self.socket.fd()).chain(sessions.filter_map(Session::fd_to_read))
+    }
+
+    /// Reads what there is, up to a burst, and accepts peers. Returns how many changes that were.
+    pub(super) fn turn(&mut self, turn: &mut Turn<'_>) -> usize {
+        let until = turn.now + BURST;
+        let mut taken = 0;
+        // Sessions first: one that was closed makes room for its peer, which may be there again.
+        let seats = self.seats.len();
+        for at in 0..seats {
+            let at = (self.next + at) % seats;
+            let seat = &mut self.seats[at];
+            taken += seat.read(turn, &self.settings, until);
+            if Instant::now() >= until {
+                self.next = (at + 1) % seats;
+                break;
+            }
+        }
+        while let Some((stream, peer)) = self.socket.accept() {
+            if self.seats.iter().filter(|seat| seat.session.is_some()).count() >= MOST_SESSIONS {
+                let name = self.settings.kind.name;
+                turn.said.push(format!(
+                    "source {name}: a peer was sent away: {MOST_SESSIONS} are connected"
+                ));
+                continue;
+            }
+            let at = self.seat_for(peer, turn);
+            taken += 1 + self.seats[at].begin(turn, &self.settings, stream);
+        }
+        taken + self.seats.iter_mut().map(|seat| seat.tick(turn, &self.settings)).sum::<usize>()
+    }
+
+    /// The seat of a new session of this peer.
+    fn seat_for(&mut self, peer: Option<IpAddr>, turn: &mut Turn<'_>) -> usize {
+        let seats = || self.seats.iter().enumerate();
+        let closed = seats().find(|(_, seat)| {
+            seat.peer == peer && seat.session.as_ref().is_some_and(Session::is_closed)
+        });
+        let free = || seats().filter(|(_, seat)| seat.session.is_none());
+        let before = free().filter(|(_, seat)| seat.peer == peer && seat.left.is_some());
+        let found = closed
+            .or_else(|| before.max_by_key(|(_, seat)| seat.left))
+            .or_else(|| free().find(|(_, seat)| seat.left.is_none()));
+        if let Some((at, _)) = found {
+            self.seats[at].peer = peer;
+            return at;
+        }
+        let id = (turn.number)(turn.control, &self.settings);
+        self.add_seat(turn.control, id);
+        let seat = self.seats.last_mut().expect("just added");
+        seat.peer = peer;
+        self.seats.len() - 1
+    }
+
+    /// Adds a seat for a peer to come.
+    pub(super) fn add_seat(&mut self, control: &mut Control, id: SourceId) {
+        control.note_refusals(id);
+        let counts = Counts::default();
+        self.seats.push(Seat { id, peer: None, session: None, left: None, counts });
+    }
+
+    /// Notes what readers see: `all` of it, or only that some routes were refused. Then what is ready is written.
+    pub(super) fn committed(
+        &mut self,
+        control: &mut Control,
+        all: bool,
+        now: Instant,
+        said: &mut Vec<String>,
+    ) {
+        for seat in &mut self.seats {
+            let refused = control.take_refusals(seat.id);
+            if let Some(session) = &mut seat.session
+                && let Some(mistake) = session.committed(all, refused, now)
+            {
+                let (name, peer) = (self.settings.kind.name, words(seat.peer));
+                said.push(format!("source {name}: {peer} {mistake}"));
+            }
+        }
+    }
+
+    /// Ends all sessions; returns the numbers of the sources, whose routes stay.
+    pub(super) fn close(self) -> impl Iterator<Item = SourceId> {
+        self.seats.into_iter().map(|seat| seat.id)
+    }
+}
+
+impl Seat {
+    /// Begins a session. Returns the number of its events.
+    fn begin(&mut self, turn: &mut Turn<'_>, settings: &Settings, stream: socket::Stream) -> usize {
+        self.end();
+        let (name, peer) = (settings.kind.name, words(self.peer));
+        let open = (settings.kind.open)(&settings.spec);
+        let source = match open {
+            Ok(source) => source,
+            Err(error) => {
+                turn.said.push(format!("source {name}: {peer} was sent away: {error}"));
+                return 0;
+            }
+        };
+        turn.said.push(format!("source {name}: session with {peer}"));
+        self.counts.sessions += 1;
+        self.left = None;
+        let mut session = Session::new(stream, source);
+        let taken = session.start(turn.control, self.id, turn.now);
+        self.session = Some(session);
+        taken
+    }
+
+    fn read(&mut self, turn: &mut Turn<'_>, settings: &Settings, until: Instant) -> usize {
+        let Some(session) = &mut self.session else { return 0 };
+        let (taken, end) = session.read(turn.control, self.id, turn.now, until);
+        let Some(end) = end else { return taken };
+        let why = match end {
+            End::Closed => "closed by the peer".to_owned(),
+            End::Failed(error) => error.to_string(),
+            End::Source(error) => format!("what it sends cannot be read: {error}"),
+        };
+        self.end();
+        self.left = Some(turn.now);
+        let routes = turn.control.source(self.id).routes;
+        let (name, peer, time) = (settings.kind.name, words(self.peer), settings.stale_after);
+        turn.said.push(format!(
+            "source {name}: session with {peer} ended: {why}; its {routes} routes stay for {} s",
+            time.as_secs()
+        ));
+        taken.max(1)
+    }
+
+    /// Adds the counts of the present session, if there is one, and closes it.
+    fn end(&mut self) {
+        if let Some(session) = self.session.take() {
+            self.counts.messages += session.messages();
+            self.counts.errors += session.rejected().count;
+            self.counts.last_message = session.last_message().or(self.counts.last_message);
+        }
+    }
+
+    /// Does what is due: the end of a table, or that of routes without a session. Returns how many events that were.
+    fn tick(&mut self, turn: &mut Turn<'_>, settings: &Settings) -> usize {
+        if let Some(session) = &mut self.session {
+            return session.tick(turn.control, self.id, turn.now);
+        }
+        let over =
+            |left: &mut Instant| turn.now.saturating_duration_since(*left) >= settings.stale_after;
+        if self.left.take_if(over).is_none() {
+            return 0;
+        }
+        let routes = turn.control.source(self.id).routes;
+        turn.control.handle(self.id, RouteEvent::StartOfTable);
+        turn.control.handle(self.id, RouteEvent::EndOfTable);
+        let (name, peer) = (settings.kind.name, words(self.peer));
+        let time = settings.stale_after.as_secs();
+        turn.said.push(format!(
+            "source {name}: {peer} has not come back in {time} s: its {routes} routes are withdrawn"
+        ));
+        2
+    }
+
+    /// State of the seat.
+    pub(super) fn report(&self, now: Instant) -> SeatReport {
+        let mut report = SeatReport {
+            is_open: self.session.is_some(),
+            peer: if self.counts.sessions > 0 { words(self.peer) } else { String::new() },
+            sessions: self.counts.sessions,
+            messages: self.counts.messages,
+            errors: self.counts.errors,
+            ..SeatReport::default()
+        };
+        let mut last = self.counts.last_message;
+        if let Some(session) = &self.session {
+            let rejected = session.rejected();
+            report.messages += session.messages();
+            report.errors += rejected.count;
+            report.last_error = rejected.samples.last().cloned().unwrap_or_default();
+            report.lag = session.lag(now);
+            last = session.last_message().or(last);
+        }
+        report.last_message = last.map(|at| now.saturating_duration_since(at));
+        report
+    }
+}
+
+/// A peer in words.
+fn words(peer: Option<IpAddr>) -> String {
+    peer.map_or("the peer at the socket".to_owned(), |peer| peer.to_string())
+}
+
+#[cfg(test)]
+mod tests;

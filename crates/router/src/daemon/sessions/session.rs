@@ -1,0 +1,240 @@
+//! One connection with the source that reads it.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::RawFd;
+use std::time::{Duration, Instant};
+
+use fingerpost_route::source::{Rejected, RouteSource, SourceError};
+use fingerpost_route::{Control, RouteEvent, RouteKey, SourceId};
+
+use super::socket::Stream;
+use crate::sys;
+
+/// Bytes that are read at one go: about a thousand routes, a millisecond's work.
+const PIECE_BYTES: usize = 64 << 10;
+/// Most events that are not visible while more is read. A commit that is put off takes a second at most.
+const MOST_UNSEEN: usize = 262_144;
+/// Most bytes that wait to be written while more is read.
+const MOST_OUTPUT: usize = 4 << 20;
+/// A peer that takes no byte for so long while some wait does not read.
+const LONGEST_WRITE: Duration = Duration::from_secs(30);
+
+/// A connection, and what was read from it.
+pub(super) struct Session {
+    stream: Stream,
+    source: Box<dyn RouteSource>,
+    /// Bytes of a message that is not complete.
+    input: Vec<u8>,
+    output: Vec<u8>,
+    /// When the peer last took a byte, while some wait; it is sent nothing more once it does not read.
+    waits: Option<Instant>,
+    deaf: bool,
+    /// Number of the latest transaction.
+    commit: u64,
+    /// Events since all was visible, and the first of them.
+    unseen: usize,
+    since: Option<Instant>,
+    refused: Vec<RouteKey>,
+    /// The latest read found nothing more.
+    drained: bool,
+    last_message: Option<Instant>,
+}
+
+/// Why a session ends.
+pub(super) enum End {
+    Closed,
+    Failed(io::Error),
+    Source(SourceError),
+}
+
+impl Session {
+    pub(super) fn new(stream: Stream, source: Box<dyn RouteSource>) -> Self {
+        Self {
+            stream,
+            source,
+            input: Vec::new(),
+            output: Vec::new(),
+            waits: None,
+            deaf: false,
+            commit: 0,
+            unseen: 0,
+            since: None,
+            refused: Vec::new(),
+            drained: false,
+            last_message: None,
+        }
+    }
+
+    /// Whether more may be read.
+    fn may_read(&self) -> bool {
+        self.unseen < MOST_UNSEEN && self.output.len() < MOST_OUTPUT
+    }
+
+    /// Descriptor for poll, unless the peer has to wait.
+    pub(super) fn fd_to_read(&self) -> Option<RawFd> {
+        self.may_read().then(|| self.stream.fd())
+    }
+
+    /// Whether the peer has closed the connection, even if not all that it sent was read.
+    pub(super) fn is_closed(&self) -> bool {
+        sys::has_hung_up(self.stream.fd())
+    }
+
+    /// Reports the begin of the session to the source. Returns the number of its events.
+    pub(super) fn start(&mut self, control: &mut Control, id: SourceId, now: Instant) -> usize {
+        self.take(control, id, now).unwrap_or(0)
+    }
+
+    /// Reads until `until`, or all there is. Returns the number of events, and why the session ended, if it did.
+    pub(super) fn read(
+        &mut self,
+        control: &mut Control,
+        id: SourceId,
+        now: Instant,
+        until: Instant,
+    ) -> (usize, Option<End>) {
+        let mut taken = 0;
+        self.drained = false;
+        let mut piece = vec![0; PIECE_BYTES];
+        while self.may_read() {
+            match self.stream.read(&mut piece) {
+                Ok(0) => return (taken, Some(self.finish(control, id))),
+                Ok(len) => self.input.extend_from_slice(&piece[..len]),
+                Err(error) => match error.kind() {
+                    ErrorKind::WouldBlock => {
+                        self.drained = true;
+                        break;
+                    }
+                    ErrorKind::Interrupted => continue,
+                    _ => return (taken, Some(End::Failed(error))),
+                },
+            }
+            match self.take(control, id, now) {
+                Ok(events) => taken += events,
+                Err(error) => return (taken, Some(End::Source(error))),
+            }
+            if Instant::now() >= until {
+                break;
+            }
+        }
+        (taken, None)
+    }
+
+    /// The peer has closed the connection.
+    fn finish(&mut self, control: &mut Control, id: SourceId) -> End {
+        match self.source.finish(&mut |event| control.handle(id, event)) {
+            Ok(()) => End::Closed,
+            Err(error) => End::Source(error),
+        }
+    }
+
+    /// Gives the source what was read.
+    fn take(
+        &mut self,
+        control: &mut Control,
+        id: SourceId,
+        now: Instant,
+    ) -> Result<usize, SourceError> {
+        let (mut events, mut commit) = (0, self.commit);
+        let taken = self.source.input(&self.input, now, &mut |event| match event {
+            RouteEvent::Commit(number) => commit = number,
+            event => {
+                events += 1;
+                control.handle(id, event);
+            }
+        });
+        if commit != self.commit {
+            self.commit = commit;
+            self.last_message = Some(now);
+        }
+        if events > 0 {
+            self.unseen += events;
+            self.since.get_or_insert(now);
+        }
+        self.input.drain(..taken?);
+        Ok(events)
+    }
+
+    /// Lets the source look at the clock, unless something is still to be read.
+    pub(super) fn tick(&mut self, control: &mut Control, id: SourceId, now: Instant) -> usize {
+        let mut events = 0;
+        if self.drained {
+            self.source.tick(now, &mut |event| {
+                events += 1;
+                control.handle(id, event);
+            });
+        }
+        events
+    }
+
+    /// Notes that readers see `all`, or only which routes were refused, and writes what is ready. Returns what is wrong
+    /// with the peer.
+    pub(super) fn committed(
+        &mut self,
+        all: bool,
+        refused: Vec<RouteKey>,
+        now: Instant,
+    ) -> Option<&'static str> {
+        self.refused.extend(refused);
+        if all && self.unseen > 0 {
+            self.source.visible(self.commit, &std::mem::take(&mut self.refused));
+            (self.unseen, self.since) = (0, None);
+        }
+        let mut out = Vec::new();
+        self.source.output(&mut out);
+        if self.deaf {
+            return None;
+        }
+        out.into_iter().for_each(|bytes| self.output.extend(bytes));
+        self.write(now)
+    }
+
+    fn write(&mut self, now: Instant) -> Option<&'static str> {
+        let mut written = 0;
+        while written < self.output.len() {
+            match self.stream.write(&self.output[written..]) {
+                Ok(0) => break,
+                Ok(len) => written += len,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                // One that has failed is found by the next read.
+                Err(_) => break,
+            }
+        }
+        self.output.drain(..written);
+        if self.output.is_empty() {
+            self.output.shrink_to(PIECE_BYTES);
+            self.waits = None;
+            return None;
+        }
+        if written > 0 {
+            self.waits = Some(now);
+        }
+        let since = *self.waits.get_or_insert(now);
+        if now.saturating_duration_since(since) < LONGEST_WRITE {
+            return None;
+        }
+        self.deaf = true;
+        self.output = Vec::new();
+        Some("does not read what it is sent: its routes are acknowledged no more")
+    }
+
+    /// Transactions so far.
+    pub(super) fn messages(&self) -> u64 {
+        self.commit
+    }
+
+    /// Time of the latest one.
+    pub(super) fn last_message(&self) -> Option<Instant> {
+        self.last_message
+    }
+
+    /// What the source did not understand.
+    pub(super) fn rejected(&self) -> Rejected {
+        self.source.rejected()
+    }
+
+    /// Age of the first event that is not visible.
+    pub(super) fn lag(&self, now: Instant) -> Duration {
+        self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
+    }
+}

@@ -1,0 +1,118 @@
+//! Listening sockets and connections, over TCP and at a Unix socket, that never block.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{IpAddr, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+
+use fingerpost_route::source::SourceError;
+
+use crate::api::socket::Claimed;
+use crate::config::Listen;
+use crate::sys;
+
+/// A listening socket.
+pub(super) enum Socket {
+    Tcp(TcpListener),
+    /// The second keeps the file, and removes it at the end.
+    Unix {
+        socket: UnixListener,
+        _claimed: Claimed,
+    },
+}
+
+/// A connection.
+pub(super) enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Socket {
+    /// Listens. A Unix socket is for the user of this process alone, and one that nobody answers at is replaced.
+    ///
+    /// # Errors
+    /// When the address cannot be had.
+    pub(super) fn open(listen: &Listen) -> Result<Self, SourceError> {
+        let failed = |kind: ErrorKind, what: String| SourceError::Io {
+            name: format!("listening at {listen}"),
+            kind,
+            what,
+        };
+        let io = |error: io::Error| failed(error.kind(), error.to_string());
+        match listen {
+            Listen::Tcp(address) => {
+                let socket = TcpListener::bind(address).map_err(io)?;
+                socket.set_nonblocking(true).map_err(io)?;
+                Ok(Self::Tcp(socket))
+            }
+            Listen::Unix(path) => {
+                let claimed = Claimed::new(path.clone()).map_err(|error| {
+                    let kind = match error.is_permission() {
+                        true => ErrorKind::PermissionDenied,
+                        false => ErrorKind::AddrInUse,
+                    };
+                    failed(kind, error.to_string())
+                })?;
+                Ok(Self::Unix { socket: claimed.listener().map_err(io)?, _claimed: claimed })
+            }
+        }
+    }
+
+    pub(super) fn fd(&self) -> RawFd {
+        match self {
+            Self::Tcp(socket) => socket.as_raw_fd(),
+            Self::Unix { socket, .. } => socket.as_raw_fd(),
+        }
+    }
+
+    /// A peer that has connected, with its address.
+    pub(super) fn accept(&self) -> Option<(Stream, Option<IpAddr>)> {
+        // One that left before it was accepted is an error, and none of ours: the next turn tries again.
+        let (stream, peer) = match self {
+            Self::Tcp(socket) => {
+                let (stream, peer) = socket.accept().ok()?;
+                // A peer that lost its power does not close its connection.
+                sys::keep_alive(&stream).ok()?;
+                stream.set_nonblocking(true).ok()?;
+                (Stream::Tcp(stream), Some(peer.ip()))
+            }
+            Self::Unix { socket, .. } => {
+                let (stream, _) = socket.accept().ok()?;
+                stream.set_nonblocking(true).ok()?;
+                (Stream::Unix(stream), None)
+            }
+        };
+        Some((stream, peer))
+    }
+}
+
+impl Stream {
+    pub(super) fn fd(&self) -> RawFd {
+        match self {
+            Self::Tcp(stream) => stream.as_raw_fd(),
+            Self::Unix(stream) => stream.as_raw_fd(),
+        }
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.read(buffer),
+            Self::Unix(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.write(bytes),
+            Self::Unix(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,256 @@
+//! Peers at a Unix socket, with the source `fpm`: sessions, seats, and what is written back.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+
+use fingerpost_route::ControlOptions;
+use fingerpost_route::netlink::{Request, route};
+use fingerpost_route::source::{SessionSpec, find};
+
+use super::*;
+
+const SWEEP: Duration = Duration::from_secs(2);
+const STALE: Duration = Duration::from_secs(30);
+
+/// A listening source with its control side, and a clock.
+struct Lab {
+    listener: Listener,
+    control: Control,
+    now: Instant,
+    said: Vec<String>,
+    path: PathBuf,
+}
+
+/// A frame that adds or deletes `10.N.0.0/16`.
+fn frame(kind: u16, n: u8) -> Vec<u8> {
+    let message = Request::query(kind, 0x500, 0)
+        .fixed(&[2, 16, 0, 0, 254, 186, 0, 6, 0, 0, 0, 0])
+        .attr(1, &[10, n, 0, 0])
+        .attr(6, &20_u32.to_ne_bytes())
+        .finish();
+    let len = u16::try_from(4 + message.len()).unwrap();
+    [&[1, 1][..], &len.to_be_bytes(), &message].concat()
+}
+
+impl Lab {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("fp-{name}-{}.sock", std::process::id()));
+        let kind = find("fpm").unwrap();
+        let session = SessionSpec { sweep_after: SWEEP, acknowledge: true };
+        let settings = Settings {
+            kind,
+            listen: Listen::Unix(path.clone()),
+            spec: SourceSpec { session, ..SourceSpec::default() },
+            distance: kind.distance,
+            stale_after: STALE,
+        };
+        let (v4, v6) = (fingerpost_lpm::v4().collect(), fingerpost_lpm::v6().collect());
+        let options = ControlOptions { v4, v6, connected_from_addresses: true };
+        let control = Control::new(options).unwrap();
+        let listener = Listener::open(settings).unwrap();
+        Self { listener, control, now: Instant::now(), said: Vec::new(), path }
+    }
+
+    fn peer(&self) -> UnixStream {
+        UnixStream::connect(&self.path).unwrap()
+    }
+
+    /// A turn after this time.
+    fn turn(&mut self, time: Duration) -> usize {
+        self.now += time;
+        let number = &mut |control: &mut Control, settings: &Settings| {
+            control.add_source(settings.kind.name, settings.distance)
+        };
+        let (control, now) = (&mut self.control, self.now);
+        self.listener.turn(&mut Turn { control, now, number, said: &mut self.said })
+    }
+
+    /// A commit after which readers see `all`.
+    fn commit(&mut self, all: bool) {
+        self.control.commit_now(self.now).unwrap();
+        self.listener.committed(&mut self.control, all, self.now, &mut self.said);
+    }
+
+    /// Routes of each seat.
+    fn routes(&mut self) -> Vec<u64> {
+        self.commit(false);
+        self.listener.seats().map(|seat| self.control.source(seat.id).routes).collect()
+    }
+
+    fn report(&self, seat: usize) -> SeatReport {
+        self.listener.seats[seat].report(self.now)
+    }
+}
+
+const NOW: Duration = Duration::ZERO;
+
+#[test]
+fn a_peer_that_returns_has_its_seat_and_what_it_does_not_repeat_is_swept() {
+    let mut lab = Lab::new("seat");
+    assert_eq!(lab.turn(NOW), 0);
+    let mut peer = lab.peer();
+    for n in 1..=3 {
+        peer.write_all(&frame(route::NEW, n)).unwrap();
+    }
+    lab.turn(NOW);
+    lab.turn(NOW);
+    assert_eq!((lab.routes(), lab.listener.mirrored(&lab.control)), (vec![3], None));
+    lab.turn(SWEEP);
+    let mirrored = lab.listener.mirrored(&lab.control).unwrap();
+    assert!(mirrored.contains(&11) && mirrored.contains(&186), "its table is complete");
+    drop(peer);
+    lab.turn(NOW);
+    assert_eq!((lab.routes(), lab.listener.mirrored(&lab.control)), (vec![3], None));
+    assert!(lab.said.last().unwrap().contains("its 3 routes stay for 30 s"), "{:?}", lab.said);
+    lab.turn(STALE - Duration::from_secs(1));
+
+    let mut peer = lab.peer();
+    peer.write_all(&frame(route::NEW, 2)).unwrap();
+    lab.turn(NOW);
+    lab.turn(SWEEP);
+    lab.turn(SWEEP - Duration::from_millis(1));
+    assert_eq!(lab.routes(), [3], "the table may not be complete");
+    lab.turn(Duration::from_millis(1));
+    assert_eq!(lab.routes(), [1]);
+    let report = lab.report(0);
+    assert_eq!((report.is_open, report.sessions, report.messages, report.errors), (true, 2, 4, 0));
+    // Its routes end with the time for which they stay.
+    drop(peer);
+    lab.turn(NOW);
+    lab.turn(STALE - Duration::from_millis(1));
+    assert_eq!(lab.routes(), [1]);
+    lab.turn(Duration::from_millis(1));
+    assert_eq!(lab.routes(), [0]);
+    assert!(lab.said.last().unwrap().contains("has not come back in 30 s"), "{:?}", lab.said);
+    lab.peer();
+    lab.turn(NOW);
+    assert_eq!(lab.routes(), [0], "and the seat is used again");
+}
+
+#[test]
+fn peers_at_a_time_have_a_seat_each() {
+    let mut lab = Lab::new("peers");
+    let mut peers: Vec<UnixStream> = (0..3).map(|_| lab.peer()).collect();
+    lab.turn(NOW);
+    for (n, peer) in peers.iter_mut().enumerate() {
+        // All have a route to one prefix.
+        peer.write_all(&frame(route::NEW, 0)).unwrap();
+        peer.write_all(&frame(route::NEW, u8::try_from(n).unwrap())).unwrap();
+    }
+    lab.turn(NOW);
+    assert_eq!(lab.routes(), [1, 2, 2]);
+    // The second one goes and is there again before its end was read, and not all of it was.
+    peers[1].write_all(&frame(route::NEW, 9)).unwrap();
+    peers.remove(1);
+    let mut again = lab.peer();
+    again.write_all(&frame(route::NEW, 1)).unwrap();
+    let (until, seat) = (Instant::now(), &mut lab.listener.seats[1]);
+    assert!(seat.session.as_ref().is_some_and(Session::is_closed));
+    let number = &mut |_: &mut Control, _: &Settings| panic!("there is a seat");
+    let (control, now) = (&mut lab.control, lab.now);
+    let mut turn = Turn { control, now, number, said: &mut lab.said };
+    assert_eq!(lab.listener.seat_for(None, &mut turn), 1);
+    assert!(until.elapsed() < Duration::from_secs(5));
+    lab.turn(NOW);
+    lab.turn(NOW);
+    lab.turn(SWEEP);
+    assert_eq!(lab.routes(), [1, 1, 2]);
+    assert_eq!(lab.listener.seats.len(), 3);
+}
+
+#[test]
+fn routes_are_acknowledged_when_readers_see_them() {
+    let mut lab = Lab::new("acks");
+    let mut peer = lab.peer();
+    peer.set_nonblocking(true).unwrap();
+    let bytes = frame(route::NEW, 7);
+    peer.write_all(&bytes).unwrap();
+    lab.turn(NOW);
+    lab.turn(NOW);
+    lab.commit(false);
+    let mut got = [0; 100];
+    assert!(peer.read(&mut got).is_err(), "nothing yet");
+    assert!(lab.listener.seats[0].session.as_ref().unwrap().lag(lab.now + SWEEP) >= SWEEP);
+    lab.commit(true);
+    let len = peer.read(&mut got).unwrap();
+    let mut want = bytes.clone();
+    want[4 + 16 + 8..][..4].copy_from_slice(&0x4000_u32.to_ne_bytes());
+    assert_eq!(got[..len], want);
+    assert_eq!(lab.report(0).lag, Duration::ZERO);
+    lab.commit(true);
+    assert!(peer.read(&mut got).is_err(), "once");
+}
+
+#[test]
+fn a_peer_waits_while_its_routes_are_not_visible_or_it_does_not_read() {
+    let mut lab = Lab::new("wait");
+    let mut peer = lab.peer();
+    peer.set_nonblocking(true).unwrap();
+    lab.turn(NOW);
+    // The same few routes again and again: none is dropped, and none is read beyond the limit.
+    let piece: Vec<u8> = (0..=255).flat_map(|n| frame(route::NEW, n)).collect();
+    let (mut rest, mut written) = (&piece[..], 0_usize);
+    let mut fill = |peer: &mut UnixStream| {
+        while let Ok(len) = peer.write(rest) {
+            written += len;
+            rest = if len < rest.len() { &rest[len..] } else { &piece };
+        }
+        written
+    };
+    let frame_bytes = piece.len() / 256;
+    let mut before = 0;
+    while lab.listener.fds().count() == 2 {
+        let now = fill(&mut peer);
+        lab.turn(NOW);
+        assert!(now > before || now / frame_bytes >= 200_000, "{now}");
+        before = now;
+    }
+    let seen = usize::try_from(lab.report(0).messages).unwrap();
+    let limit = 262_144;
+    assert!((limit..limit + 4096).contains(&seen), "{seen}");
+    lab.turn(NOW);
+    assert_eq!(usize::try_from(lab.report(0).messages).unwrap(), seen, "it waits");
+    // All of it is acknowledged by one of each route, however often that came.
+    lab.commit(true);
+    assert_eq!(lab.listener.fds().count(), 2);
+    let (mut got, mut buffer) = (0, vec![0; 1 << 16]);
+    while let Ok(len) = peer.read(&mut buffer) {
+        got += len;
+        lab.commit(true);
+    }
+    assert_eq!(got, piece.len());
+    assert_eq!(lab.routes(), [256]);
+
+    // It does not read: for a while it waits, then it is sent nothing more.
+    while lab.listener.seats[0].session.as_ref().is_some_and(|s| s.fd_to_read().is_some()) {
+        fill(&mut peer);
+        lab.turn(NOW);
+        lab.commit(true);
+    }
+    lab.turn(Duration::from_secs(31));
+    lab.commit(true);
+    assert!(lab.said.last().unwrap().contains("acknowledged no more"), "{:?}", lab.said);
+    assert_eq!(lab.listener.fds().count(), 2);
+    let seen = lab.report(0).messages;
+    lab.turn(NOW);
+    assert!(lab.report(0).messages > seen);
+}
+
+#[test]
+fn what_makes_no_sense_ends_the_session_and_not_the_routes() {
+    let mut lab = Lab::new("sense");
+    let mut peer = lab.peer();
+    peer.write_all(&frame(route::NEW, 1)).unwrap();
+    peer.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    lab.turn(NOW);
+    lab.turn(NOW);
+    assert_eq!(lab.routes(), [1]);
+    let report = lab.report(0);
+    assert_eq!((report.is_open, report.errors), (false, 1));
+    let why = "what it sends cannot be read: frame 2: version 71 and length";
+    assert!(lab.said.last().unwrap().contains(why), "{:?}", lab.said);
+    let path = lab.path.clone();
+    drop(lab);
+    assert!(!path.exists(), "its file goes with it");
+}

@@ -32,6 +32,19 @@ impl Frr {
     /// # Panics
     /// When one does not start.
     pub fn start(namespace: &str, zebra: &str, others: &[(&str, &str, &[&str])]) -> Option<Self> {
+        Self::start_with(namespace, (zebra, &[]), others)
+    }
+
+    /// Starts zebra with its configuration and further options (`&["-M", "dplane_fpm_nl"]`), and others as
+    /// [`Frr::start`].
+    ///
+    /// # Panics
+    /// When one does not start.
+    pub fn start_with(
+        namespace: &str,
+        (zebra, options): (&str, &[&str]),
+        others: &[(&str, &str, &[&str])],
+    ) -> Option<Self> {
         let wanted = std::iter::once("zebra").chain(others.iter().map(|(name, ..)| *name));
         for name in wanted {
             program(name).or_else(|| {
@@ -50,7 +63,7 @@ impl Frr {
         let owned = Command::new("chown").arg("frr:frr").arg(&folder).status();
         assert!(owned.is_ok_and(|owned| owned.success()), "FRR comes with a user frr");
         let mut frr = Self { namespace: namespace.to_owned(), folder, daemons: Vec::new() };
-        frr.daemon("zebra", zebra, &[]);
+        frr.daemon("zebra", zebra, options);
         for (name, config, options) in others {
             frr.daemon(name, config, options);
         }
@@ -129,6 +142,29 @@ impl Frr {
     pub fn pid(&self, name: &str) -> u32 {
         let daemon = self.daemons.iter().find(|(known, _)| known == name);
         daemon.unwrap_or_else(|| panic!("no {name} was started")).1.id()
+    }
+
+    /// Ends a daemon at once, as a crash would.
+    ///
+    /// # Panics
+    /// When it was not started.
+    pub fn kill(&mut self, name: &str) {
+        let at = self.daemons.iter().position(|(known, _)| known == name);
+        let (_, mut child) = self.daemons.remove(at.expect("it was started"));
+        let _ = child.kill();
+        let _ = child.wait();
+        // The next one waits for a socket of its own.
+        let _ = std::fs::remove_file(self.folder.join(format!("{name}.vty")));
+    }
+
+    /// Starts a daemon, also one that was killed, with its configuration and options.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub fn restart(&mut self, name: &str, config: &str, options: &[&str]) {
+        self.daemon(name, config, options);
+        // Zebra ends last, see `drop`.
+        self.daemons.sort_by_key(|(name, _)| name != "zebra");
     }
 
     /// All that the daemons logged.

@@ -1,0 +1,416 @@
+//! Routes of FRR's zebra by FPM: every route compared with zebra's own, restarts, withdrawals, and acknowledgements.
+//!
+//! With FRR where it is installed, in namespaces; and with recorded or made frames over a Unix socket, where the test
+//! plays zebra.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use fingerpost_route::source::table::TableReader;
+use fingerpost_route::{AnyPrefix, netlink};
+use fingerpost_tests::bird::{self, Bird};
+use fingerpost_tests::frr::Frr;
+use fingerpost_tests::netns::{Line, Router, ip};
+use fingerpost_tests::{patience, soak, tables};
+use serde_json::Value;
+
+const MODULE: &[&str] = &["-M", "dplane_fpm_nl"];
+/// Routes of BGP in the tests; a soak has the whole table.
+const ROUTES: usize = 50_000;
+/// Longest time until routes are the router's after an event.
+const LONGEST: Duration = Duration::from_secs(120);
+
+/// One at a time: each waits for silences.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Next hops of a route: gateway (empty for none) and interface (empty for none), or one word for what drops packets.
+type Hops = BTreeSet<(String, String)>;
+/// Table and prefix.
+type Routes = BTreeMap<(u64, String), Hops>;
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+/// A configuration of the test's own; it is deleted when this is dropped.
+struct Configuration(PathBuf);
+
+impl Configuration {
+    fn new(line: &Line, sources: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("{}-fpm.toml", line.router));
+        std::fs::write(&path, sources).expect("the temporary folder can be written");
+        Self(path)
+    }
+}
+
+impl Drop for Configuration {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+struct Lab {
+    line: Line,
+    router: Router,
+    _config: Configuration,
+}
+
+impl Lab {
+    /// A router with these sources.
+    fn new(line: Line, sources: &str) -> Self {
+        ip(&format!("-n {} link set lo up", line.router));
+        let config = Configuration::new(&line, sources);
+        let words = format!("{} --path graph", config.0.display());
+        let router = Router::start(&line.router, &words, 2);
+        Self { line, router, _config: config }
+    }
+
+    /// The row of a source.
+    fn source(&self, name: &str) -> Value {
+        let all: Vec<Value> = self.router.ask("source show");
+        all.into_iter().find(|source| source["name"] == name).unwrap_or(Value::Null)
+    }
+
+    fn wait_for(&self, what: &str, done: impl Fn() -> bool) {
+        let until = Instant::now() + patience(LONGEST);
+        while !done() {
+            let sources: Value = self.router.ask("source show");
+            let said = self.router.said();
+            assert!(Instant::now() < until, "{what}: {sources} {said:#?}");
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+
+    /// Waits for the end of the table in so many sessions of zebra.
+    fn wait_for_table(&self, sessions: u64) {
+        self.wait_for("a complete table", || {
+            let fpm = self.source("fpm");
+            fpm["sessions"] == sessions && fpm["in_sync"] == true
+        });
+    }
+
+    /// Routes that the router has by FPM, in these tables.
+    fn of_router(&self, tables: &BTreeSet<u64>) -> Routes {
+        let of = |table: &u64| -> Vec<Value> {
+            self.router.ask_lines(&format!("route show --source fpm --vrf {table}"))
+        };
+        let rows: Vec<Value> = tables.iter().flat_map(of).collect();
+        let hops = |row: &Value| -> Hops {
+            let paths = row["paths"].as_array().cloned().unwrap_or_default();
+            if paths.is_empty() {
+                return [(text(&row["kind"]), String::new())].into();
+            }
+            paths.iter().map(|path| (text(&path["gateway"]), text(&path["dev"]))).collect()
+        };
+        let key = |row: &Value| (row["table"].as_u64().unwrap_or(254), text(&row["prefix"]));
+        rows.iter().map(|row| (key(row), hops(row))).collect()
+    }
+
+    /// Compares every route with zebra's, in all of its tables.
+    fn compare(&self, frr: &Frr) -> usize {
+        let until = Instant::now() + patience(Duration::from_secs(30));
+        loop {
+            let want = of_zebra(frr);
+            let tables = want.keys().map(|(table, _)| *table).chain([254]).collect();
+            let have = self.of_router(&tables);
+            if have == want {
+                return want.len();
+            }
+            let missing: Vec<_> = want.iter().filter(|(key, _)| !have.contains_key(key)).collect();
+            let stale: Vec<_> = have.iter().filter(|(key, _)| !want.contains_key(key)).collect();
+            let other: Vec<_> = (want.iter())
+                .filter_map(|(key, hops)| Some((key, hops, have.get(key).filter(|h| *h != hops)?)))
+                .collect();
+            assert!(
+                Instant::now() < until,
+                "missing {} {:?}, stale {} {:?}, other {} {:?}",
+                missing.len(),
+                missing.first(),
+                stale.len(),
+                stale.first(),
+                other.len(),
+                other.first()
+            );
+            std::thread::sleep(Duration::from_millis(500));
+        }
+    }
+}
+
+/// Routes that zebra has selected and sends: those of its own protocols, of every table.
+fn of_zebra(frr: &Frr) -> Routes {
+    let mut routes = Routes::new();
+    for words in ["show ip route table all json", "show ipv6 route table all json"] {
+        let said = frr.vtysh(&[words]);
+        for (table, document) in documents(&said) {
+            let Value::Object(all) = document else { panic!("{words}: {said}") };
+            for (prefix, entries) in all {
+                let entries = entries.as_array().expect("a list");
+                let own = |entry: &&Value| {
+                    let protocol = text(&entry["protocol"]);
+                    entry["selected"] == true
+                        && !matches!(protocol.as_str(), "connected" | "kernel" | "local")
+                };
+                if let Some(entry) = entries.iter().find(own) {
+                    let number = entry["table"].as_u64().unwrap_or(table);
+                    routes.insert((number, prefix), hops(entry));
+                }
+            }
+        }
+    }
+    routes
+}
+
+/// The documents that FRR writes one after the other, each behind the number of its table where it has one.
+fn documents(said: &str) -> Vec<(u64, Value)> {
+    let mut all = Vec::new();
+    let mut table = 254;
+    let mut rest = said;
+    while let Some(start) = rest.find(['{', 'T']) {
+        rest = &rest[start..];
+        if let Some(after) = rest.strip_prefix("Table ") {
+            let end = after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len());
+            table = after[..end].parse().expect("digits");
+            rest = &after[end..];
+            continue;
+        }
+        let mut documents = serde_json::Deserializer::from_str(rest).into_iter();
+        match documents.next() {
+            Some(Ok(document)) => all.push((table, document)),
+            _ => panic!("{rest:.200}"),
+        }
+        rest = &rest[documents.byte_offset()..];
+    }
+    all
+}
+
+/// Next hops of zebra's that are in use.
+fn hops(entry: &Value) -> Hops {
+    let all = entry["nexthops"].as_array().expect("a list");
+    let used = all.iter().filter(|hop| hop["fib"] == true || hop["unreachable"] == true);
+    used.map(|hop| {
+        let kinds = [("reject", "unreachable"), ("blackhole", "blackhole")];
+        match kinds.into_iter().find(|(key, _)| hop[*key] == true) {
+            Some((_, kind)) => (kind.to_owned(), String::new()),
+            None => (text(&hop["ip"]), text(&hop["interfaceName"])),
+        }
+    })
+    .collect()
+}
+
+/// Prefixes of the table, without the default route and what the line itself uses.
+fn prefixes(count: usize) -> Vec<String> {
+    let table = tables::shipped().join("v4-tier1-nh496.txt.xz");
+    let reader = TableReader::open(&table).expect("the table is shipped");
+    let all = reader.map_while(Result::ok).map(|entry| entry.prefix);
+    let used = |prefix: &AnyPrefix| match prefix {
+        AnyPrefix::V4(prefix) => prefix.len() > 0 && prefix.addr() >> 24 != 10,
+        AnyPrefix::V6(_) => false,
+    };
+    all.filter(used).take(count).map(|prefix| prefix.to_string()).collect()
+}
+
+fn bgpd() -> String {
+    "router bgp 65000\n bgp router-id 10.255.0.1\n no bgp ebgp-requires-policy\n \
+     neighbor 10.0.2.2 remote-as 65001\n neighbor 10.0.2.2 timers connect 1\n"
+        .to_owned()
+}
+
+fn speaker(line: &Line, prefixes: &[String]) -> Bird {
+    let sessions = [("10.0.2.2", "10.0.2.1")];
+    Bird::start(&line.destination, &bird::speaker(prefixes.iter().cloned(), &sessions))
+}
+
+/// Bgpd learns a table, zebra sends it; zebra and the neighbor are killed, and the table changes meanwhile.
+#[test]
+fn a_table_of_bgpd_by_zebra() {
+    let _alone = alone();
+    let Some(line) = Line::new(&["bird", "birdc"]) else { return };
+    let count = if soak(Duration::ZERO).is_zero() { ROUTES } else { usize::MAX };
+    let all = prefixes(count);
+    let tenth = all.len() / 10;
+    let mut neighbor = speaker(&line, &all[tenth..]);
+    let zebra = "fpm address 127.0.0.1 port 2620\n";
+    let options: &[&str] = &["-p", "179"];
+    let sources = "[[source]]\nkind = \"kernel\"\n[[source]]\nkind = \"fpm\"\nsweep_s = 10\n";
+    let lab = Lab::new(line, sources);
+    let bgp = bgpd();
+    let Some(mut frr) =
+        Frr::start_with(&lab.line.router, (zebra, MODULE), &[("bgpd", &bgp, options)])
+    else {
+        return;
+    };
+    let began = Instant::now();
+    let of_fpm = |count: usize| lab.source("fpm")["routes"] == count as u64;
+    lab.wait_for("all routes", || of_fpm(all.len() - tenth));
+    println!("{} routes in {:.1} s", all.len() - tenth, began.elapsed().as_secs_f64());
+    lab.wait_for_table(1);
+    assert_eq!(lab.compare(&frr), all.len() - tenth);
+    // The kernel has them as well, and they do not count.
+    let of_kernel = || lab.source("kernel")["routes"].as_u64().expect("a number");
+    lab.wait_for("no routes of zebra by the kernel", || of_kernel() < 100);
+    assert_eq!(lab.source("fpm")["errors"], 0);
+
+    // All is withdrawn, and comes back.
+    neighbor.kill();
+    drop(neighbor);
+    lab.wait_for("no routes", || of_fpm(0));
+    let mut neighbor = speaker(&lab.line, &all[tenth..]);
+    lab.wait_for("all routes again", || of_fpm(all.len() - tenth));
+    assert_eq!(lab.compare(&frr), all.len() - tenth);
+
+    // Zebra is gone: its routes stay, and those that it left in the kernel count again.
+    frr.kill("bgpd");
+    frr.kill("zebra");
+    lab.wait_for("the kernel's routes", || of_kernel() > tenth as u64);
+    assert!(of_fpm(all.len() - tenth) && lab.source("fpm")["in_sync"] == false);
+    // Meanwhile the neighbor has lost a tenth of its routes and has another one. What zebra left in the kernel goes, as
+    // it would take that for routes of bgpd again (FRR 8.4).
+    neighbor.kill();
+    drop(neighbor);
+    let mut neighbor = speaker(&lab.line, &all[..all.len() - tenth]);
+    ip(&format!("-n {} nexthop flush", lab.line.router));
+    // As watchfrr does: bgpd would not send all to a zebra that it finds again.
+    frr.restart("zebra", zebra, MODULE);
+    frr.restart("bgpd", &bgp, options);
+    lab.wait_for_table(2);
+    assert_eq!(lab.compare(&frr), all.len() - tenth);
+    lab.wait_for("no routes of zebra by the kernel", || of_kernel() < 100);
+    assert_eq!(lab.source("fpm")["resyncs"], 1);
+    neighbor.kill();
+    lab.wait_for("no routes", || of_fpm(0));
+    // It fails where it finds a difference.
+    let _: Value = lab.router.ask("fib verify");
+    drop(frr);
+    lab.router.stop();
+}
+
+/// Static routes of every form, with next-hop objects and without.
+#[test]
+fn static_routes_of_zebra_in_both_forms() {
+    let _alone = alone();
+    for with_objects in [true, false] {
+        let Some(line) = Line::new(&[]) else { return };
+        let lab = Lab::new(
+            line,
+            "[[source]]\nkind = \"kernel\"\n[[source]]\nkind = \"fpm\"\nsweep_s = 2\n",
+        );
+        let groups = if with_objects { "" } else { "no fpm use-next-hop-groups\n" };
+        let zebra = format!("{groups}fpm address 127.0.0.1 port 2620\n");
+        let routes = "ip route 192.0.2.0/24 10.0.2.2\n\
+            ip route 198.51.100.0/24 10.0.1.2\nip route 198.51.100.0/24 10.0.2.2\n\
+            ip route 203.0.113.0/24 blackhole\nip route 100.64.0.0/10 reject\n\
+            ip route 198.18.0.0/15 r1\nip route 192.0.3.0/24 192.0.2.9\n\
+            ipv6 route 2001:db8:1::/48 fd02::2\n\
+            ipv6 route 2001:db8:2::/48 fd01::2\nipv6 route 2001:db8:2::/48 fd02::2\n";
+        let Some(frr) =
+            Frr::start_with(&lab.line.router, (&zebra, MODULE), &[("staticd", routes, &[])])
+        else {
+            return;
+        };
+        lab.wait_for_table(1);
+        lab.wait_for("static routes", || lab.source("fpm")["routes"] == 8);
+        assert_eq!(lab.compare(&frr), 8);
+        // At the begin of a session FRR 8.4 sends the tables of VRFs, and routes of others as they come.
+        frr.vtysh(&["conf t", "ip route 192.0.2.0/24 10.0.1.2 table 100"]);
+        lab.wait_for("a route of table 100", || lab.source("fpm")["routes"] == 9);
+        assert_eq!(lab.compare(&frr), 9);
+        let by_object: Vec<Value> = lab.router.ask_lines("route show --source fpm");
+        let objects = by_object.iter().filter(|row| row["kind"] == "object").count();
+        assert_eq!(objects > 0, with_objects);
+        // Less, more and others; a group that becomes one next hop.
+        frr.vtysh(&[
+            "conf t",
+            "no ip route 198.51.100.0/24 10.0.1.2",
+            "no ip route 203.0.113.0/24 blackhole",
+            "ip route 203.0.113.0/25 10.0.1.2",
+            "no ip route 192.0.2.0/24 10.0.2.2",
+            "ip route 192.0.2.0/24 10.0.1.2",
+            "ipv6 route 2001:db8:1::/48 fd01::2",
+        ]);
+        lab.compare(&frr);
+        let said = lab.router.said();
+        assert_eq!(lab.source("fpm")["errors"], 0, "{said:?}");
+        // FRR 8.4 reads acknowledgements and ignores them; none may make it close the session.
+        assert_eq!(lab.source("fpm")["sessions"], 1, "{said:?}");
+        drop(frr);
+        lab.router.stop();
+    }
+}
+
+/// A frame that adds `10.N.M.0/24`, dropping its packets.
+fn made(n: usize) -> Vec<u8> {
+    let [.., high, low] = u32::try_from(n).expect("a small number").to_be_bytes();
+    let message = netlink::Request::query(24, 0x500, 0)
+        .fixed(&[2, 24, 0, 0, 254, 186, 0, 6, 0, 0, 0, 0])
+        .attr(1, &[10, high, low, 0])
+        .attr(6, &20_u32.to_ne_bytes())
+        .finish();
+    let len = u16::try_from(4 + message.len()).expect("a short message");
+    [&[1, 1][..], &len.to_be_bytes(), &message].concat()
+}
+
+/// What zebra's reader takes: every route as it was sent, with the flag of one that readers see.
+#[test]
+fn acknowledgements_for_zebras_reader() {
+    let _alone = alone();
+    let Some(line) = Line::new(&[]) else { return };
+    let socket = std::env::temp_dir().join(format!("{}-fpm.sock", line.router));
+    let sources = format!(
+        "[[source]]\nkind = \"kernel\"\n[[source]]\nkind = \"fpm\"\nlisten = {:?}\nsweep_s = 1\n",
+        socket.display().to_string()
+    );
+    let lab = Lab::new(line, &sources);
+    let recorded = tables::data().join("fpm/frr844-bgp-first2000.bin");
+    let bytes = match recorded.is_file() {
+        true => std::fs::read(recorded).expect("it is a file"),
+        false => (0..2000).flat_map(made).collect(),
+    };
+    let mut want = Vec::new();
+    let mut rest = &bytes[..];
+    while let &[_, _, high, low, ..] = rest {
+        let (frame, after) = rest.split_at(usize::from(u16::from_be_bytes([high, low])));
+        rest = after;
+        if frame[8] == 24 {
+            let mut frame = frame.to_vec();
+            // The port of the sender is ours: none. The flag is RTM_F_OFFLOAD.
+            frame[16..20].fill(0);
+            frame[29] |= 0x40;
+            want.extend(frame);
+        }
+    }
+    let mut zebra = UnixStream::connect(&socket).expect("the router listens");
+    zebra.set_read_timeout(Some(patience(Duration::from_secs(20)))).expect("a time above 0");
+    zebra.write_all(&bytes).expect("the router reads");
+    let mut got = vec![0; want.len()];
+    zebra.read_exact(&mut got).expect("an acknowledgement for each route");
+    assert!(got == want, "bytes exactly");
+    // What is acknowledged is looked up.
+    let addresses = if bytes[8] == 104 { ["1.0.0.1", "1.0.4.1"] } else { ["10.3.1.1", "10.7.1.1"] };
+    for address in addresses {
+        let answer: Value = lab.router.ask(&format!("route get {address}"));
+        assert_eq!(answer["candidates"][0]["source"], "fpm", "{answer}");
+    }
+    // One that is deleted and added again returns once more; one that would encapsulate packets failed.
+    let mut label = made(5);
+    label.extend([6, 0, 21, 0, 1, 0, 0, 0]);
+    let len = u8::try_from(label.len()).expect("a short frame");
+    (label[3], label[4], label[27]) = (len, len - 4, 1);
+    zebra.write_all(&[made(4), label.clone()].concat()).expect("the router reads");
+    let mut got = vec![0; made(4).len() + label.len()];
+    zebra.read_exact(&mut got).expect("two acknowledgements");
+    let mut want = made(4);
+    want[29] |= 0x40;
+    label[31] |= 0x20;
+    assert_eq!(got, [want, label].concat());
+    assert_eq!(lab.source("fpm")["errors"], 1);
+    lab.router.stop();
+    assert!(!socket.exists());
+}

@@ -15,7 +15,7 @@ use fingerpost_route::{netlink, source};
 /// A target, and what it does with an input.
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 10] = [
+const TARGETS: [Target; 11] = [
     ("acl", acl::testing::check),
     ("control", control_socket::testing::check),
     ("fpm", source::fuzz::fpm),
@@ -36,6 +36,7 @@ const TARGETS: [Target; 10] = [
         source::fuzz::table(bytes);
         source::fuzz::compressed_table(bytes);
     }),
+    ("updates", source::fuzz::updates),
 ];
 
 /// The names in a folder of `fuzz`, without what follows the point.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use fingerpost_lpm::{Addr, NextHopId, Prefix, RouteStore, Rows};
 use fingerpost_route::AnyPrefix;
 use fingerpost_route::source::SourceError;
-use fingerpost_route::source::table::{FileHop, TableReader};
+use fingerpost_route::source::table::{FileHop, PeerChoice, TableReader};
 
 use crate::dispatch::{Exit, Failure};
 use crate::output::message;
@@ -90,17 +90,26 @@ impl Tables {
     /// # Errors
     /// A file of which nothing can be read.
     pub fn load(files: &[PathBuf]) -> Result<Self, Failure> {
+        Self::load_of(files, PeerChoice::First)
+    }
+
+    /// Reads `files` as [`Self::load`] does, with this choice among the peers of MRT dumps.
+    ///
+    /// # Errors
+    /// A file of which nothing can be read.
+    pub fn load_of(files: &[PathBuf], peer: PeerChoice) -> Result<Self, Failure> {
         let start = Instant::now();
         let mut tables = Self::default();
         for file in files {
-            tables.read(file)?;
+            tables.read(file, peer)?;
         }
         tables.took = start.elapsed();
         Ok(tables)
     }
 
-    fn read(&mut self, file: &Path) -> Result<(), Failure> {
-        let mut reader = TableReader::open(file).map_err(|error| failed(&error))?;
+    fn read(&mut self, file: &Path, peer: PeerChoice) -> Result<(), Failure> {
+        let reader = TableReader::open(file).map_err(|error| failed(&error))?;
+        let mut reader = reader.with_peer(peer);
         let before = self.read;
         for entry in &mut reader {
             match entry {

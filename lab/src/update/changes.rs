@@ -3,15 +3,16 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use fingerpost_lpm::input::{self, MOST_STREAM_BYTES};
 use fingerpost_lpm::testing::Rng;
 use fingerpost_lpm::{Addr, NextHopId, Prefix};
 use fingerpost_route::AnyPrefix;
+use fingerpost_route::bgp::mrt::{Message, Records, is_updates};
+use fingerpost_route::bgp::update::Statement;
 use fingerpost_route::source::table::TableReader;
 use fingerpost_route::source::table::decompress::Decoded;
 
-use super::mrt;
 use crate::table::Table;
 
 /// Changes in order; the next hop `NONE` withdraws.
@@ -52,7 +53,7 @@ impl Recorded {
         }
         let recorded = match std::str::from_utf8(&text) {
             Ok(text) => Self::lines(text).with_context(|| name.clone())?,
-            Err(_) if mrt::is_updates(&text) => Self::mrt(&text).with_context(|| name.clone())?,
+            Err(_) if is_updates(&text) => Self::mrt(&text).with_context(|| name.clone())?,
             Err(_) => Self::table(file)?,
         };
         ensure!(!recorded.entries.is_empty(), "{name}: no update");
@@ -86,12 +87,24 @@ impl Recorded {
         Ok(Self { entries })
     }
 
+    /// Those of all peers in order of arrival: the last word on a prefix holds, whoever sent it.
     fn mrt(bytes: &[u8]) -> Result<Self> {
         let mut hops = HashMap::new();
         let mut entries = Vec::new();
-        for (prefix, hop) in mrt::read(bytes)? {
-            let next = u32::try_from(hops.len()).context("too many next hops")?;
-            entries.push((prefix, hop.map(|hop| *hops.entry(hop).or_insert(next))));
+        for (at, record) in Records::new(bytes).enumerate() {
+            let mut read = || {
+                let Some(message) = Message::of(&record?)? else { return Ok(()) };
+                message.statements(&mut |statement| match statement {
+                    Statement::Announced(prefix, _, attributes) => {
+                        let next = u32::try_from(hops.len()).unwrap_or(u32::MAX);
+                        let hop = *hops.entry(attributes.next_hop).or_insert(next);
+                        entries.push((prefix, Some(hop)));
+                    }
+                    Statement::Withdrawn(prefix, _) => entries.push((prefix, None)),
+                    Statement::EndOfRib { .. } => {}
+                })
+            };
+            read().map_err(|words| anyhow!("record {}: {words}", at + 1))?;
         }
         Ok(Self { entries })
     }

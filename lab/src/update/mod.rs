@@ -11,7 +11,6 @@
 
 mod beside;
 pub mod changes;
-mod mrt;
 mod outside;
 mod writer;
 

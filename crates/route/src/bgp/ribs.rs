@@ -144,16 +144,22 @@ fn next_hop(paths: &Paths) -> Option<IpAddr> {
 
 /// Puts the best path first.
 fn choose(peers: &[Peer], paths: &mut Paths) {
-    let best = (0..paths.len()).min_by_key(|&at| rank(peers, &paths[at]));
-    if let Some(best) = best {
+    let best = paths
+        .iter()
+        .enumerate()
+        .min_by_key(|(_, path)| rank(&peers[path.peer as usize], path.id, &path.attributes));
+    if let Some(best) = best.map(|(at, _)| at) {
         paths.swap(0, best);
     }
 }
 
-/// The steps of the choice: the lowest rank is the best.
-fn rank(peers: &[Peer], path: &Path) -> impl Ord + use<> {
-    let (peer, attributes) = (&peers[path.peer as usize], &*path.attributes);
-    (
+/// Rank of a path in the choice, step by step: the lowest is the best.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rank(u32, u32, u8, u32, bool, u32, IpAddr, u32);
+
+/// Rank of a path of a peer with this identifier.
+pub fn rank(peer: &Peer, id: u32, attributes: &PathAttributes) -> Rank {
+    Rank(
         u32::MAX - attributes.local_pref.unwrap_or(LOCAL_PREF),
         attributes.as_path_len,
         attributes.origin,
@@ -161,7 +167,7 @@ fn rank(peers: &[Peer], path: &Path) -> impl Ord + use<> {
         !peer.external,
         peer.bgp_id,
         peer.addr,
-        path.id,
+        id,
     )
 }
 

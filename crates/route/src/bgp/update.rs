@@ -53,7 +53,7 @@ pub struct PathAttributes {
     pub next_hop: IpAddr,
     /// LOCAL_PREF, where there is one.
     pub local_pref: Option<u32>,
-    /// Length of AS\_PATH: a set counts as one, segments of a confederation not at all (RFC 5065).
+    /// Length of AS_PATH: a set counts as one, segments of a confederation not at all (RFC 5065).
     pub as_path_len: u32,
     /// First AS number of AS_PATH.
     pub neighbor_as: Option<u32>,
@@ -243,7 +243,7 @@ fn as_path(mut data: Fields<'_>, short_as: bool) -> Result<(u32, Option<u32>), W
 }
 
 /// Whether a family is IPv6 unicast or IPv4 unicast; `None` for others.
-fn family(data: &mut Fields<'_>) -> Result<Option<bool>, Words> {
+pub(crate) fn family(data: &mut Fields<'_>) -> Result<Option<bool>, Words> {
     let (afi, safi) = (data.u16()?, data.u8()?);
     Ok(match (afi, safi) {
         (AFI_IPV4, UNICAST) => Some(false),

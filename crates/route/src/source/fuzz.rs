@@ -4,14 +4,15 @@
 use std::io::Cursor;
 use std::time::{Duration, Instant};
 
-use super::table::{TableParser, TableReader};
+use super::table::{PeerChoice, TableParser, TableReader};
 use super::{Rejected, SourceSpec, fpm, kernel};
 use crate::RouteEvent;
+use crate::bgp::mrt::{Message, Records};
 
 /// `bytes` as a table: whole, and one at a time.
 pub fn table(bytes: &[u8]) {
-    let read = |size: usize| {
-        let mut parser = TableParser::new("fuzz");
+    let read = |size: usize, peer: PeerChoice| {
+        let mut parser = TableParser::new("fuzz").with_peer(peer);
         let mut said = Vec::new();
         for chunk in bytes.chunks(size) {
             parser.feed(chunk);
@@ -22,7 +23,22 @@ pub fn table(bytes: &[u8]) {
         assert!(parser.records() <= bytes.len() as u64 + 1);
         (said, parser.rejected().clone())
     };
-    assert_eq!(read(usize::MAX), read(1));
+    for peer in [PeerChoice::First, PeerChoice::Number(1), PeerChoice::Best] {
+        assert_eq!(read(usize::MAX, peer), read(1, peer));
+    }
+}
+
+/// `bytes` as recorded updates.
+pub fn updates(bytes: &[u8]) {
+    let mut statements = 0;
+    for record in Records::new(bytes).flatten() {
+        if let Ok(Some(message)) = Message::of(&record) {
+            let before = statements;
+            let said = message.statements(&mut |_| statements += 1);
+            assert!(said.is_ok() || statements == before);
+        }
+    }
+    assert!(statements <= bytes.len());
 }
 
 /// `bytes` as a table that may be compressed.

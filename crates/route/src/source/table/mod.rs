@@ -49,6 +49,33 @@ impl core::fmt::Display for FileHop {
     }
 }
 
+/// Choice among the peers that a dump has the routes of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PeerChoice {
+    /// The first peer that a prefix has.
+    #[default]
+    First,
+    /// One peer: its number in the peer index table, or, in TABLE_DUMP version 1, in the order in which peers appear.
+    Number(u16),
+    /// The best path, by the rule of [`crate::bgp::ribs`].
+    Best,
+}
+
+impl core::str::FromStr for PeerChoice {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "first" => Ok(Self::First),
+            "best" => Ok(Self::Best),
+            _ => text
+                .parse()
+                .map(Self::Number)
+                .map_err(|_| "neither a peer's number, nor `first` or `best`"),
+        }
+    }
+}
+
 /// What a table is written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Format {
@@ -102,7 +129,7 @@ enum Until {
 pub struct TableParser {
     name: String,
     format: Format,
-    peer: Option<u16>,
+    peer: PeerChoice,
     mrt: mrt::Mrt,
     buf: Vec<u8>,
     /// What lies before is done with.
@@ -142,7 +169,7 @@ impl TableParser {
         Self {
             name: name.into(),
             format: Format::Unknown,
-            peer: None,
+            peer: PeerChoice::First,
             mrt: mrt::Mrt::default(),
             buf: Vec::new(),
             start: 0,
@@ -156,11 +183,10 @@ impl TableParser {
         }
     }
 
-    /// Takes the routes of one peer of an MRT dump, by its place in the peer index table, instead
-    /// of the first peer that each route has. TABLE_DUMP version 1 has no such table.
+    /// Takes other routes of an MRT dump than those of the first peer that each prefix has.
     #[must_use]
-    pub fn with_peer(mut self, index: u16) -> Self {
-        self.peer = Some(index);
+    pub fn with_peer(mut self, peer: PeerChoice) -> Self {
+        self.peer = peer;
         self
     }
 
@@ -248,6 +274,11 @@ impl TableParser {
                     return Some(Ok(entry));
                 }
             }
+        }
+        if self.ending != Ending::Open
+            && let Some(entry) = self.mrt.rest()
+        {
+            return Some(Ok(entry));
         }
         self.report_cut().map(Err)
     }
@@ -392,10 +423,10 @@ impl TableReader {
         Ok(Self { input, parser: TableParser::new(name), failed: None })
     }
 
-    /// Routes of one peer alone: [`TableParser::with_peer`].
+    /// Choice of a peer: [`TableParser::with_peer`].
     #[must_use]
-    pub fn with_peer(mut self, index: u16) -> Self {
-        self.parser = self.parser.with_peer(index);
+    pub fn with_peer(mut self, peer: PeerChoice) -> Self {
+        self.parser = self.parser.with_peer(peer);
         self
     }
 

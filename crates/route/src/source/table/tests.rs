@@ -106,17 +106,70 @@ fn mrt_of_both_versions() {
     assert_eq!((records, skipped, rejected.count), (11, 3, 1));
     assert_eq!(rejected.samples, ["record 8: prefix length beyond the family's"]);
 
-    let mut chosen = TableParser::new("t").with_peer(7);
+    let mut chosen = TableParser::new("t").with_peer(PeerChoice::Number(7));
     chosen.feed(&sample_mrt());
     assert_eq!(
         all(&mut chosen),
-        [
-            "10.0.0.0/8 192.0.2.2",
-            "10.1.2.0/24 192.0.2.3",
-            "::/0 2001:db8::1",
-            "12.0.0.0/8 192.0.2.6"
-        ]
+        ["10.0.0.0/8 192.0.2.2", "10.1.2.0/24 192.0.2.3", "::/0 2001:db8::1"]
     );
+}
+
+/// Paths of three peers: which one is chosen, in both versions.
+#[test]
+fn the_best_path_is_that_of_the_rule() {
+    let path = |origin: u8, path: &[u8], hop: u8| {
+        let len = u8::try_from(path.len()).unwrap();
+        [&[0x40, 1, 1, origin, 0x40, 2, len][..], path, &[0x40, 3, 4, 192, 0, 2, hop]].concat()
+    };
+    // Two of IPv4 with AS numbers of either length; the last one has the lowest identifier.
+    let mut index = vec![0, 0, 0, 1, 0, 1, b'v', 0, 3];
+    index.extend([0, 0, 0, 0, 9, 10, 0, 0, 1, 0, 7]);
+    index.extend([2, 0, 0, 0, 8, 10, 0, 0, 2, 0, 0, 0, 7]);
+    index.extend([&[3, 0, 0, 0, 7][..], &[1; 16], &[0, 0, 0, 7]].concat());
+    let one: &[u8] = &[2, 1, 0, 0, 0, 7];
+    let two: &[u8] = &[2, 2, 0, 0, 0, 7, 0, 0, 0, 8];
+    let entries = |origins: [u8; 3], paths: [&[u8]; 3]| -> Vec<_> {
+        (0..3u8)
+            .map(|n| (n.into(), path(origins[usize::from(n)], paths[usize::from(n)], n)))
+            .collect()
+    };
+    let generic =
+        [&[0, 0, 0, 7, 0, 1, 1][..], &rib(&[8, 13], false, &entries([0; 3], [one; 3]))[4..]];
+    let old = |prefix: u8, peer: u8, len: u8, hop: u8| {
+        let numbers = [&[2, len][..], &vec![0; usize::from(len) * 2]].concat();
+        let head = [&[0, 0, 0, 1, prefix, 0, 0, 0, 8, 1][..], &[0; 4], &[10, 0, 0, peer, 0, 7]];
+        let attributes = path(0, &numbers, hop);
+        let count = u16::try_from(attributes.len()).unwrap().to_be_bytes();
+        record(12, 1, &[&head.concat()[..], &count, &attributes].concat())
+    };
+    let file = [
+        record(13, 1, &index),
+        record(13, 2, &rib(&[8, 10], false, &entries([0; 3], [two, one, two]))),
+        record(13, 2, &rib(&[8, 11], false, &entries([1, 2, 2], [one; 3]))),
+        record(13, 8, &rib(&[8, 12], true, &entries([0; 3], [one; 3]))),
+        record(13, 6, &generic.concat()),
+        old(14, 1, 2, 21),
+        old(14, 2, 1, 22),
+        old(15, 2, 1, 25),
+        old(15, 1, 1, 26),
+    ]
+    .concat();
+    let chosen = |choice| {
+        let mut parser = TableParser::new("t").with_peer(choice);
+        parser.feed(&file);
+        parser.end();
+        let said = all(&mut parser);
+        assert_eq!(parser.rejected().count, 0);
+        said.iter()
+            .map(|line| line.split_once("192.0.2.").unwrap().1.to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(chosen(PeerChoice::Best), ["1", "0", "2", "2", "22", "26"]);
+    assert_eq!(chosen(PeerChoice::First), ["0", "0", "0", "0", "21", "25"]);
+    assert_eq!(chosen(PeerChoice::Number(1)), ["1", "1", "1", "1", "22", "25"]);
+    assert_eq!("best".parse(), Ok(PeerChoice::Best));
+    assert_eq!("3".parse(), Ok(PeerChoice::Number(3)));
+    assert!("third".parse::<PeerChoice>().is_err());
 }
 
 #[test]

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use fingerpost_lpm::{Addr, Prefix, RouteStore, intervals};
+use fingerpost_route::source::table::PeerChoice;
 use serde::{Serialize, Serializer};
 
 use crate::cli::command::Failure;
@@ -17,6 +18,7 @@ use crate::cli::output::{Columns, Output, Report};
 
 pub(super) const EXAMPLES: &str = "Examples:
   $ fingerpost table info rib.20261101.0600.bz2
+  $ fingerpost table info rib.20261101.0600.bz2 --peer best
   $ fingerpost table info v4.txt.xz --chunks 16,18,20
   $ fingerpost table info v4.txt.xz --json | jq .routes_v4";
 
@@ -25,6 +27,10 @@ pub(super) struct Arguments {
     /// Table files: lines `PREFIX NEXTHOP`, or MRT; plain, .gz, .bz2, .xz or .zst
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
+    /// Which routes of an MRT dump of several peers: of the first peer that a prefix has, of the peer with this number, or
+    /// the best ones
+    #[arg(long, value_name = "first|N|best", default_value = "first")]
+    peer: PeerChoice,
     /// Also the distribution of chunk lengths: of the 2^K parts of the address space, how many hold
     /// how many ranges with a next hop of their own
     #[arg(long, value_name = "K", value_delimiter = ',')]
@@ -33,7 +39,7 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
-    let tables = Tables::load(&arguments.files)?;
+    let tables = Tables::load_of(&arguments.files, arguments.peer)?;
     output.print(&Info::new(&tables, &arguments.chunks))?;
     tables.verdict()
 }

@@ -153,7 +153,7 @@ fn pinned(path: &Path) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// First words of the kernel's information about a map or link.
+/// First words of the kernel's information about a map, program or link.
 fn info(object: BorrowedFd<'_>) -> io::Result<[u32; INFO_WORDS]> {
     let mut words = [0; INFO_WORDS];
     let bytes = u32::try_from(size_of_val(&words)).expect("a few words");
@@ -624,6 +624,12 @@ impl Program {
         };
         out.truncate(word(12) as usize);
         Ok(Answer { action: word(4), frame: out })
+    }
+
+    /// Length of what the verifier left of it, in instructions.
+    #[cfg(test)]
+    pub fn instructions(&self) -> io::Result<u32> {
+        Ok(info(self.fd.as_fd())?[5] / 8)
     }
 
     /// Runs a program for a tracepoint once, in the calling thread.

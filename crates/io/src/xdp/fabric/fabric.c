@@ -14,6 +14,7 @@
  */
 
 #include "program.h"
+#include "link.h"
 
 enum { HEADER = 18, LOCAL = 2, FIRST = 1, SECOND = 2, DATA = 0, PROBE_CLASS = 0xff, TAGGED = 0x0081 };
 
@@ -25,7 +26,7 @@ enum { PORTS = 4096 };
 extern u64 epochs[];
 extern u64 seen[];        /* 8 words a CPU: frames that ended here, their bytes, frames left */
 extern u64 ends[];        /* ENDS words a CPU: frames by what became of them (mod.rs) */
-extern u64 links[];       /* a line of 8 words a node, as below */
+extern u64 links[];       /* a line of 8 words a node (link.h) */
 extern u32 outputs[];     /* by adjacency index of this node: its adjacency and 1, or 0 */
 extern u32 nodes[];       /* by node: the epoch of its adjacency indices, 8 bits */
 extern u32 egress[];
@@ -34,9 +35,6 @@ extern u64 sent[];
 extern char devices;
 extern char uses;
 extern char sockets;      /* AF_XDP sockets by queue */
-
-/* Words of a link. */
-enum { BUSY_ALL, BUSY_TRANSIT, PORT, NS_PER_BYTE, LIMIT, DROPPED_TRANSIT, DROPPED_LOCAL, BYTES };
 
 /* What becomes of a frame, in the order of mod.rs: it is sent, passed to the kernel, left to the socket, or dropped. */
 enum {
@@ -49,14 +47,6 @@ enum { ENDS = 32 };
 struct use {
 	u64 packets, bytes;
 };
-
-/* Occupies a link for a time: from now on, or from when it is free. Where another CPU was faster, behind its packet. */
-INLINE void occupy(u64 *busy, u64 until, u64 now, u64 cost)
-{
-	if ((long long)(until - now) < 0 && __sync_val_compare_and_swap(busy, until, now + cost) == until)
-		return;
-	__sync_fetch_and_add(busy, cost);
-}
 
 INLINE void count_sent(u64 cpu, u32 port, u32 bytes)
 {

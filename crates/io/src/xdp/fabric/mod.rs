@@ -55,7 +55,10 @@ reasons! {
     NoSocket = "no_socket", "Dropped: to be left to the socket of its queue, which has none.";
 }
 
-const _: () = assert!(FabricEnd::ALL.len() <= ENDS);
+/// Place of the counter of packets that the programs of external interfaces sent into the cluster (`forward.c`).
+const ENTERED: usize = ENDS - 1;
+
+const _: () = assert!(FabricEnd::ALL.len() <= ENTERED);
 
 /// Numbers that a program has of its cluster.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -126,10 +129,18 @@ impl Fabric {
 
     /// Frames that internal interfaces received, by what became of them. Each is counted once.
     pub fn counts(&self) -> Vec<(FabricEnd, u64)> {
-        let cpus = || self.ends.u64s().chunks_exact(ENDS);
+        FabricEnd::ALL.iter().map(|&end| (end, self.sum(end as usize))).collect()
+    }
+
+    /// Packets that external interfaces received and their programs sent to their output node
+    /// ([`Forwarder::enter`](super::forward::Forwarder::enter)).
+    pub fn entered(&self) -> u64 {
+        self.sum(ENTERED)
+    }
+
+    fn sum(&self, at: usize) -> u64 {
         // Relaxed: numbers of a program that may be running, read for people.
-        let count = |end: FabricEnd| cpus().map(|cpu| cpu[end as usize].load(Relaxed)).sum();
-        FabricEnd::ALL.iter().map(|&end| (end, count(end))).collect()
+        self.ends.u64s().chunks_exact(ENDS).map(|cpu| cpu[at].load(Relaxed)).sum()
     }
 
     /// The counters, for programs.

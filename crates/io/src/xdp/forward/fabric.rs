@@ -3,6 +3,9 @@
 //!
 //! Such a port forwards nothing by address, has no features and no VLAN interfaces. Its program is linked anew where
 //! the adjacencies lie in other memory.
+//!
+//! At a node whose packets all take the direct link, the programs of the other ports send into the cluster: packets whose
+//! adjacency is one of the fabric interface ([`Forwarder::enter`]). Without that they are linked without it.
 
 use std::sync::Arc;
 
@@ -13,6 +16,17 @@ use super::{
 use crate::xdp::bpf::Program;
 use crate::xdp::fabric::{Fabric, FabricReads};
 use crate::xdp::{Classifier, Link, XdpError, load};
+
+/// Where packets enter the cluster: adjacencies of a port name those of other nodes.
+#[derive(Debug)]
+pub(super) struct Entrance {
+    /// Port of the fabric interface.
+    port: u16,
+    fabric: Arc<Fabric>,
+}
+
+/// Bytes by which the internal header exceeds that of Ethernet.
+const EXTRA_BYTES: u16 = 4;
 
 impl Forwarder {
     /// Takes an internal interface of a cluster in. Its link runs the program of `fabric` from here on; what that does
@@ -37,7 +51,23 @@ impl Forwarder {
         if let Some(before) = state.fabric.insert(port, added) {
             state.gone.push(before.seen);
         }
-        self.relink_fabric(&mut state, port).inspect_err(|_| drop(state.fabric.remove(&port)))
+        self.relink_fabric(&mut state, port).inspect_err(|_| drop(state.fabric.remove(&port)))?;
+        if state.entrance.is_some() {
+            // Its MTU may be the least.
+            self.relink_all(&mut state);
+        }
+        Ok(())
+    }
+
+    /// Has the programs of external interfaces send packets into the cluster: those with an adjacency of the fabric
+    /// interface, which has this port, by the direct link to their output node, with the internal header in place of
+    /// the link header. The link is charged for them as for local packets of the graph. Those whose link is down,
+    /// takes nothing from XDP, or has too small an MTU are left to the graph, and so are all where the words of
+    /// `fabric` are not [shared](Forwarder::shared).
+    pub fn enter(&self, port: u16, fabric: Arc<Fabric>) {
+        let mut state = self.state();
+        state.entrance = Some(Entrance { port, fabric });
+        self.relink_all(&mut state);
     }
 
     /// What the program of an internal interface finishes, or why there is none.
@@ -51,6 +81,36 @@ impl Forwarder {
             let put = self.relink_fabric(state, port);
             self.note_stuck(state, port, put);
         }
+    }
+
+    /// Binds what a program of an external interface reads of the cluster. One that is a copy for proofs does not charge.
+    pub(super) fn bind_entrance<'a>(names: &mut Names<'a>, state: &'a State, charges: bool) {
+        let any = names.any;
+        for name in ["links", "nodes", "ends"] {
+            names.memory(name, any);
+        }
+        let numbers =
+            ["fabric_port", "node", "nodes_last", "cluster", "ethertype", "internal_longest"];
+        numbers.into_iter().for_each(|name| names.number(name, 0));
+        names.number("charges", charges.into());
+        names.number("enters", 0);
+        let (Some(Entrance { port, fabric }), Some(forwarding)) =
+            (&state.entrance, &state.forwarding)
+        else {
+            return;
+        };
+        let mtu = |port: &u16| forwarding.ports.port(*port).map_or(0, |info| info.mtu);
+        let longest = state.fabric.keys().map(mtu).min().unwrap_or(0).saturating_sub(EXTRA_BYTES);
+        let (settings, words) = (fabric.settings(), fabric.words());
+        let shared = names.region("links", &words.links) && names.region("nodes", &words.nodes);
+        names.memory("ends", fabric.memory());
+        names.number("fabric_port", (*port).into());
+        names.number("node", settings.node.into());
+        names.number("nodes_last", last(&words.links, 64).min(last(&words.nodes, 4)));
+        names.number("cluster", settings.cluster.into());
+        names.number("ethertype", settings.ethertype.to_be().into());
+        names.number("internal_longest", longest.into());
+        names.number("enters", (shared && longest > 0).into());
     }
 
     fn relink_fabric(&self, state: &mut State, port: u16) -> Result<(), XdpError> {

@@ -11,6 +11,7 @@
  */
 
 #include "program.h"
+#include "link.h"
 
 enum { TAGGED = 0x0081, SERVICE_TAGGED = 0xa888, LEAVE = -1 };
 
@@ -60,12 +61,15 @@ extern char devices;      /* map of devices by port */
 extern char uses;         /* per CPU: packets and bytes by adjacency */
 extern u64 sent[];        /* frames and bytes by egress port, PORTS of them a CPU (sent.rs) */
 extern char left;         /* per CPU: packets left alone, by reason */
+extern u64 links[];       /* of a cluster node: the link to each node (link.h) */
+extern u32 nodes[];       /* by node: the epoch of its adjacency indices, 8 bits */
+extern u64 ends[];        /* ENDS words a CPU, the last for packets that were sent into the cluster (fabric/mod.rs) */
 
 /* Why a packet was left alone or dropped: indices of `left`, in the order of reasons.rs. */
 enum {
 	NOT_OURS, SHORT, TYPE, HEADER, ADDRESS, EXPIRED, OPTIONS, NO_TABLE, VERDICT, TOO_BIG, UNRESOLVED, EGRESS,
 	QUOTED, PARTIAL_CHECKSUM, DAMAGED, AWAY, TAG, HEADROOM, FEATURE, BLACKHOLE, REFUSED, SOURCE_FILTER, URPF,
-	ACL,
+	ACL, LINK_FULL,
 };
 
 /* What a step answers for a packet that it does not send. */
@@ -299,6 +303,96 @@ INLINE int leave_by(struct xdp_md *context, u8 *ip, struct adjacency *to, u32 le
 	to->use->bytes += frame;
 	to->sent[0] += 1;
 	to->sent[1] += frame;
+	return XDP_REDIRECT;
+}
+
+/* ---- into a cluster: an adjacency of the fabric interface names one of another node (crates/cluster/src/frame.rs) ---- */
+
+/* The internal header, which takes the place of the link header; the first byte of its addresses; its second phase. */
+enum { INTERNAL_HEADER = 18, INTERNAL = 2, SECOND = 2 };
+
+enum { ENDS = 32 };
+
+/*
+ * The link to the node that an adjacency of the fabric interface names, for a packet of `len` bytes with the forwarding
+ * action `word`. Returns 0 and fills `to`, or why the packet is the graph's, which knows detours.
+ */
+INLINE int find_link(u64 word, u32 len, u64 cpu, struct adjacency *to, u64 **link)
+{
+	u64 node = __builtin_bswap16(to->low >> 32 & 0xffff), port;
+	u32 index = word & 0x0fffffff;
+
+	if ((to->high >> 32 & 0xffff) != CONSTANT(fabric_port) || (to->low & 0xff) != INTERNAL)
+		return LEFT(EGRESS);
+	if (UNLIKELY(node == CONSTANT(node) || node > CONSTANT(nodes_last)))
+		return LEFT(EGRESS);
+	if (UNLIKELY(len > CONSTANT(internal_longest)))
+		return LEFT(TOO_BIG);
+	*link = &links[node * 8];
+	port = *(volatile u64 *)&(*link)[PORT];
+	/* There, and usable. */
+	if (UNLIKELY((port >> 16 & 3) != 3))
+		return LEFT(EGRESS);
+	port &= 0xffff;
+	/* Open, and no VLAN interface. */
+	if (UNLIKELY(port > CONSTANT(egress_last) || egress[port] != 1))
+		return LEFT(EGRESS);
+	to->high = (to->high & ~(0xffffULL << 32)) | port << 32;
+	to->sent = &sent[(cpu * PORTS + port) * 2];
+	to->use = map_lookup(&uses, &index);
+	return LIKELY(to->use) ? 0 : LEFT(DAMAGED);
+}
+
+/* Makes room for the internal header, which is as long as a tagged link header. Answers where the IP header is then, or 0. */
+INLINE u8 *move_for_internal(struct xdp_md *context, u32 tagged)
+{
+	u8 *data;
+
+	if (!tagged && adjust_head(context, -4))
+		return 0;
+	data = FRAME(context);
+	return data + INTERNAL_HEADER + 20 > FRAME_END(context) ? 0 : data + INTERNAL_HEADER;
+}
+
+/* Charges the link, writes the internal header before a packet of `len` bytes, cuts padding off, sends, and counts. */
+INLINE int enter(struct xdp_md *context, u8 *ip, struct adjacency *to, u64 *link, u32 len, u32 padding, u64 cpu)
+{
+	u8 *frame = ip - INTERNAL_HEADER;
+	u64 bytes = len + INTERNAL_HEADER, ours = INTERNAL | CONSTANT(cluster) << 8, output = to->low >> 32 & 0xffff;
+	u64 epoch = nodes[__builtin_bswap16(output)] & 0xff, cost, now, until, before;
+
+	cost = *(volatile u64 *)&link[NS_PER_BYTE] * bytes >> 16;
+	/* A copy for proofs charges nothing. */
+	if (CONSTANT(charges) && cost) {
+		now = time_ns();
+		until = *(volatile u64 *)&link[BUSY_ALL];
+		before = (long long)(until - now) > 0 ? until - now : 0;
+		if (UNLIKELY(before + cost > *(volatile u64 *)&link[LIMIT])) {
+			__sync_fetch_and_add(&link[DROPPED_LOCAL], 1);
+			return LEFT(LINK_FULL);
+		}
+		occupy(&link[BUSY_ALL], until, now, cost);
+	}
+	/* Hop target and output node, then the sender: as in the graph, but two fields at a time. */
+	AT32(frame) = ours | output << 16;
+	AT32(frame + 4) = output | ours << 16;
+	AT32(frame + 8) = __builtin_bswap16(CONSTANT(node)) | SECOND << 16 | epoch << 24;
+	AT16(frame + 12) = CONSTANT(ethertype);
+	/* The adjacency index, and class 0. */
+	AT32(frame + 14) = to->low >> 8 & 0xffffff;
+	if (UNLIKELY(padding))
+		adjust_tail(context, -(int)padding);
+	/* The lowest bits are the answer where no device is. */
+	if (UNLIKELY(redirect_map(&devices, to->high >> 32 & 0xffff, XDP_DROP) != XDP_REDIRECT))
+		return LEFT(REFUSED);
+	to->use->packets += 1;
+	to->use->bytes += bytes;
+	to->sent[0] += 1;
+	to->sent[1] += bytes;
+	if (CONSTANT(charges)) {
+		__sync_fetch_and_add(&link[BYTES], bytes);
+		ends[cpu * ENDS + ENDS - 1] += 1;
+	}
 	return XDP_REDIRECT;
 }
 
@@ -809,11 +903,21 @@ INLINE int features6(struct xdp_md *context, u32 tagged, int walks, u32 payload,
 	return 0;
 }
 
+INLINE void count_down4(u8 *ip)
+{
+	/* RFC 1624: one less in the high byte is one more in the sum, carried around. */
+	u32 sum = (u32)*(u16 *)(ip + 10) + 1;
+
+	sum += sum >= 0xffff;
+	*(u16 *)(ip + 10) = sum;
+	ip[8] -= 1;
+}
+
 /* `features` is 0 in a program for interfaces without any. */
 INLINE int ip4(struct xdp_md *context, u8 *ip, u8 *end, u32 tagged, u64 cpu, struct features *features)
 {
 	u32 room = end - ip, total, src, dst, fragment, hash;
-	u64 word, sum, state;
+	u64 word, sum, state, *link;
 	struct adjacency to;
 	int left_out;
 
@@ -875,18 +979,24 @@ INLINE int ip4(struct xdp_md *context, u8 *ip, u8 *end, u32 tagged, u64 cpu, str
 		word = slot_of(word, hash);
 	}
 	left_out = find_adjacency(word, total, cpu, &to);
-	if (UNLIKELY(left_out))
-		return left_out;
+	if (UNLIKELY(left_out)) {
+		if (!CONSTANT(enters) || left_out != LEFT(EGRESS))
+			return left_out;
+		left_out = find_link(word, total, cpu, &to, &link);
+		if (left_out)
+			return left_out;
+		ip = move_for_internal(context, tagged);
+		if (!ip)
+			return LEFT(HEADROOM);
+		count_down4(ip);
+		return enter(context, ip, &to, link, total, room - total, cpu);
+	}
 	if (CONSTANT(tags)) {
 		ip = move_head(context, ip, tagged, to.tag);
 		if (UNLIKELY(!ip))
 			return LEFT(HEADROOM);
 	}
-	/* RFC 1624: one less in the high byte is one more in the sum, carried around. */
-	sum = (u32)*(u16 *)(ip + 10) + 1;
-	sum += sum >= 0xffff;
-	*(u16 *)(ip + 10) = sum;
-	ip[8] -= 1;
+	count_down4(ip);
 	return leave_by(context, ip, &to, total, room - total);
 }
 
@@ -899,7 +1009,7 @@ INLINE int is_martian6(u64 high, u64 low)
 INLINE int ip6(struct xdp_md *context, u8 *ip, u8 *end, u32 tagged, u64 cpu, struct features *features)
 {
 	u32 room = end - ip, payload, first, hash, protocol;
-	u64 src, src_low, dst, dst_low, word, sum, state;
+	u64 src, src_low, dst, dst_low, word, sum, state, *link;
 	struct adjacency to;
 	int left_out;
 
@@ -961,8 +1071,18 @@ INLINE int ip6(struct xdp_md *context, u8 *ip, u8 *end, u32 tagged, u64 cpu, str
 		word = slot_of(word, hash);
 	}
 	left_out = find_adjacency(word, payload + 40, cpu, &to);
-	if (UNLIKELY(left_out))
-		return left_out;
+	if (UNLIKELY(left_out)) {
+		if (!CONSTANT(enters) || left_out != LEFT(EGRESS))
+			return left_out;
+		left_out = find_link(word, payload + 40, cpu, &to, &link);
+		if (left_out)
+			return left_out;
+		ip = move_for_internal(context, tagged);
+		if (!ip)
+			return LEFT(HEADROOM);
+		ip[7] -= 1;
+		return enter(context, ip, &to, link, payload + 40, room - payload - 40, cpu);
+	}
 	if (CONSTANT(tags)) {
 		ip = move_head(context, ip, tagged, to.tag);
 		if (UNLIKELY(!ip))

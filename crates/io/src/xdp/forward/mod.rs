@@ -93,6 +93,8 @@ struct State {
     ports: BTreeMap<u16, Attached>,
     /// Internal interfaces of a cluster.
     fabric: BTreeMap<u16, FabricPort>,
+    /// Where packets enter that cluster, if programs send them there.
+    entrance: Option<fabric::Entrance>,
     /// Those whose program should have gone and could not be replaced: it may read what it should not.
     stuck: BTreeSet<u16>,
     /// Per CPU: packets and bytes by adjacency, for so many of them.
@@ -525,6 +527,15 @@ impl Forwarder {
         put
     }
 
+    /// Puts the programs for the present tables on all interfaces that forward.
+    fn relink_all(&self, state: &mut State) {
+        let forwarding = state.ports.iter().filter(|(_, attached)| attached.forwards);
+        for port in forwarding.map(|(port, _)| *port).collect::<Vec<_>>() {
+            let put = self.relink(state, port);
+            self.note_stuck(state, port, put);
+        }
+    }
+
     /// Notes whether the program of a port is one that may run. One whose interface is gone does not.
     fn note_stuck(&self, state: &mut State, port: u16, put: Result<(), XdpError>) {
         match put {
@@ -665,6 +676,7 @@ impl Forwarder {
         names.features(features, state.lists.as_ref());
         names.acls(features, state.acls.as_deref(), &inner.acl_scratch);
         names.number("acl_counted", counters.is_none().into());
+        Self::bind_entrance(&mut names, state, counters.is_none());
         if let Some(counters) = counters {
             names.memory("hits", &counters.hits);
         }
@@ -798,11 +810,7 @@ impl KernelReader<Forwarding> for Forwarder {
                 std::mem::replace(&mut state.uses, uses.ok())
             }
         };
-        let forwarding = state.ports.iter().filter(|(_, attached)| attached.forwards);
-        for port in forwarding.map(|(port, _)| *port).collect::<Vec<_>>() {
-            let put = self.relink(&mut state, port);
-            self.note_stuck(&mut state, port, put);
-        }
+        self.relink_all(&mut state);
         self.follow_fabric(&mut state);
         if let Some(before) = before {
             let _ = add_uses(&before, &mut state.used_before);
@@ -821,7 +829,8 @@ impl KernelReader<Forwarding> for Forwarder {
 /// Whether programs linked for the one are right for the other.
 fn same_programs(old: &Forwarding, new: &Forwarding) -> bool {
     let ports = |of: &PortTable| -> Vec<Option<_>> {
-        let of_port = |p: &PortInfo| (p.fib, p.fill_checksums, p.urpf, p.graph_only, p.redirects);
+        let of_port =
+            |p: &PortInfo| (p.fib, p.mtu, p.fill_checksums, p.urpf, p.graph_only, p.redirects);
         let what = |port: &Option<PortInfo>| port.as_ref().map(of_port);
         of.ports.iter().map(what).collect()
     };
@@ -857,6 +866,8 @@ fn add_uses(uses: &Map, to: &mut Vec<Used>) -> Result<(), XdpError> {
     uses.each(add).map_err(read)
 }
 
+#[cfg(test)]
+mod entrance_tests;
 #[cfg(test)]
 mod feature_tests;
 #[cfg(test)]

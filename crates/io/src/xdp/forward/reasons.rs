@@ -4,7 +4,7 @@ use fingerpost_packet::frame::DropReason;
 use fingerpost_packet::reasons;
 
 reasons! {
-    /// Why a packet was left alone, or for the last five dropped.
+    /// Why a packet was left alone, or for the last six dropped.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     #[repr(u32)]
     LeftAlone;
@@ -17,21 +17,22 @@ reasons! {
     Options = "options", "IPv4 with options, or another version.";
     NoTable = "no_table", "The tables of this family are not where the program can read, or its packets stay with the kernel.";
     Verdict = "verdict", "The next hop is no neighbor with a known link address on a port: no route, the host itself, a connected network, or an unreachable or prohibit route.";
-    TooBig = "too_big", "Larger than the next hop's MTU.";
+    TooBig = "too_big", "Larger than the MTU of the next hop, or of an internal link.";
     Unresolved = "unresolved", "The next hop's link address is not known.";
-    Egress = "egress", "The egress port takes no packets from XDP, or is the ingress port of an interface that sends redirects.";
+    Egress = "egress", "The egress port takes no packets from XDP, or is the ingress port of an interface that sends redirects; in a cluster, the link to the output node cannot be used.";
     Quoted = "quoted", "ICMP to a group of next hops, which takes the path of the flow that it quotes.";
     PartialChecksum = "partial_checksum", "The checksum is partial, or may be.";
     Damaged = "damaged", "An index that leads nowhere.";
     Away = "away", "The router has been away for too long: the packet is the kernel's.";
     Tag = "tag", "Tagged for no VLAN interface that is forwarded here.";
-    Headroom = "headroom", "The driver leaves no room for a tag.";
+    Headroom = "headroom", "The driver leaves no room for a tag or an internal header.";
     Feature = "feature", "A feature of the interface needs the graph for it: a rate, uRPF by a large group, or a rule of an ACL.";
     Blackhole = "blackhole", "Dropped: the route is a blackhole.";
     Refused = "refused", "Dropped: the port to leave by is gone.";
     SourceFilter = "source_filter", "Dropped: its source is on a list.";
     Urpf = "urpf", "Dropped: its source is not reached by the interface that it arrived on.";
     Acl = "acl", "Dropped: an ACL denies it.";
+    LinkFull = "fabric_link_full", "Dropped: beyond the rate of the link to its output node.";
 }
 
 /// How many reasons there are.
@@ -47,6 +48,7 @@ impl LeftAlone {
             Self::SourceFilter => Some(DropReason::SourceFilter),
             Self::Urpf => Some(DropReason::Urpf),
             Self::Acl => Some(DropReason::Acl),
+            Self::LinkFull => Some(DropReason::FabricLinkFull),
             _ => None,
         }
     }

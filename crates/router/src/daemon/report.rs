@@ -83,6 +83,9 @@ impl Report {
                 None => {}
             }
         }
+        for (reason, count) in run.interfaces.dropped_fabric() {
+            *dropped.entry(reason).or_default() += count;
+        }
         // Of these no worker knows.
         let held_back = run.interfaces.held_back();
         *dropped.entry(DropReason::NoWorker.name()).or_default() += held_back;

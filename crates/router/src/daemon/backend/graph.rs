@@ -30,7 +30,8 @@ impl View<'_> {
             those.map(|(why, n)| (why.drop_reason().map_or(why.name(), DropReason::name), *n))
         };
         let mut dropped = BTreeMap::new();
-        counted(true).for_each(|(name, n)| *dropped.entry(name.to_owned()).or_default() += n);
+        let all = counted(true).chain(self.interfaces.dropped_fabric());
+        all.for_each(|(name, n)| *dropped.entry(name.to_owned()).or_default() += n);
         GraphStats {
             elements,
             timed: before.map(|before| before.at.elapsed().as_secs_f64()),

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fingerpost_io::xdp::fabric::FabricEnd;
 use fingerpost_io::xdp::forward::reasons::LeftAlone;
 use fingerpost_io::xdp::forward::{Forwarder, ProgramLookup, Reads, Received, Used};
 use fingerpost_io::xdp::presence::{Pulse, Watch};
@@ -328,7 +329,7 @@ impl Interfaces {
         let mut turned = Vec::new();
         for (&link, open) in &self.open {
             // Only what was taken in is a device that programs know.
-            let known = forwarder.reads(open.port).is_some();
+            let known = is_known(forwarder, open.port);
             let (before, now) = (
                 forwarder.is_open(open.port),
                 known && takes(&mut reader, link, open.state.kind.is_empty()),
@@ -750,9 +751,23 @@ impl Interfaces {
         }
     }
 
-    /// Packets that the XDP datapath forwarded.
+    /// Packets that the XDP datapath forwarded, those in transit between nodes of a cluster among them.
     pub(super) fn forwarded_packets(&self) -> u64 {
-        self.forwarded().iter().map(|used| used.packets).sum()
+        let transit = self.fabric_ends().into_iter().filter(|(end, _)| *end == FabricEnd::Transit);
+        let transit: u64 = transit.map(|(_, count)| count).sum();
+        self.forwarded().iter().map(|used| used.packets).sum::<u64>() + transit
+    }
+
+    /// Frames of internal interfaces that XDP dropped, by reason.
+    pub(super) fn dropped_fabric(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let dropped = self.fabric_ends().into_iter().filter(|(end, _)| *end >= FabricEnd::External);
+        dropped.map(|(end, count)| (end.name(), count)).filter(|(_, count)| *count > 0)
+    }
+
+    /// What became of frames of internal interfaces in XDP.
+    fn fabric_ends(&self) -> Vec<(FabricEnd, u64)> {
+        let cluster = self.datapath.cluster.as_ref();
+        cluster.map(|cluster| cluster.programs().counts()).unwrap_or_default()
     }
 
     /// Interfaces whose frames the workers receive.
@@ -864,6 +879,11 @@ impl Interfaces {
             }
         }
     }
+}
+
+/// Whether an interface is a device that programs know: one that forwards, or an internal one of a cluster.
+fn is_known(forwarder: &Forwarder, port: u16) -> bool {
+    forwarder.reads(port).is_some() || forwarder.fabric_reads(port).is_some()
 }
 
 /// Whether a driver takes what programs send.

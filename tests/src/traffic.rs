@@ -50,7 +50,8 @@ impl Traffic {
         Self::between(program, [&line.source, &line.destination], addrs, (rate, seconds, 24))
     }
 
-    /// Begins to send from one namespace to another, packets of so many bytes of content: [`Traffic::begin`].
+    /// Begins to send from one namespace to another, packets of so many bytes of content: [`Traffic::begin`]. The addresses
+    /// are all of one family; those of IPv6 are in brackets.
     ///
     /// # Panics
     /// When it cannot be started.
@@ -70,12 +71,15 @@ impl Traffic {
                 .expect("the helper is built with the tests")
         };
         let flows = addrs.len();
+        let sockets = if addrs[0].contains(':') { "udp6" } else { "udp" };
         let addrs: Vec<String> = addrs.iter().map(|addr| format!("{addr}:7100")).collect();
         let addrs = addrs.join(",");
         let receiver = start(destination, &format!("count {addrs} {flows} {}", seconds + 10));
         // What comes before it listens is nobody's.
         let until = Instant::now() + Duration::from_secs(10);
-        while run(destination, "cat /proc/net/udp").matches(":1BBC ").count() < flows {
+        while run(destination, &format!("cat /proc/net/{sockets}")).matches(":1BBC ").count()
+            < flows
+        {
             assert!(Instant::now() < until, "the receiver does not listen at port 7100");
             std::thread::sleep(Duration::from_millis(5));
         }

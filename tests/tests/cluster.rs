@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use fingerpost_lpm::Rng;
-use fingerpost_tests::netns::{Router, ip, run};
+use fingerpost_tests::netns::{Router, conserved, ip, run};
 use fingerpost_tests::rack::{Built, Place, Rack, ping, wait_for, wait_for_links};
 use fingerpost_tests::soak;
 use fingerpost_tests::traffic::Traffic;
@@ -68,6 +68,20 @@ fn most_lost_once() -> u64 {
 fn packets(router: &Router, what: &str) -> u64 {
     let status: serde_json::Value = router.ask("cluster status");
     status["packets"][what].as_u64().expect("a count")
+}
+
+/// Packets that a router forwarded in XDP.
+fn forwarded_xdp(router: &Router) -> u64 {
+    let stats: serde_json::Value = router.ask("graph stats");
+    stats["drivers"]["forwarded"].as_u64().expect("a count")
+}
+
+/// Has the hosts and the switch take what programs send, and the hosts leave no checksum to a card that is not there.
+fn take_in_xdp(rack: &Rack) {
+    for place in &rack.places {
+        run(&place.hosts[0], "ethtool -K h0 gro on tx off");
+        run(&rack.switch, &format!("ethtool -K {} gro on", place.id));
+    }
 }
 
 /// How often the link of a node to another one went down.
@@ -275,11 +289,30 @@ fn the_halves_of_a_partition_go_on_and_become_one_again() {
 #[test]
 fn nodes_at_one_switch_take_one_hop_and_a_one_way_link_is_down_at_both_ends() {
     let built = Built { switch: true, keys: "mode = \"direct\"".to_owned(), ..Built::of(3) };
-    let Some(rack) = Rack::new(&["ping", "nft"], built) else { return };
+    let Some(rack) = Rack::new(&["ping", "nft", "ethtool"], built) else { return };
+    take_in_xdp(&rack);
     let routers = rack.start_all();
     let addrs = destinations(&rack);
+    let (from, to) = (&*rack.places[0].hosts[0], &*rack.places[1].hosts[0]);
+    let before = forwarded_xdp(&routers[0]);
     let counts = traffic(&rack, &addrs, 2).end();
     assert_eq!((counts.lost(), counts.reordered), (0, 0), "{counts:?}");
+    assert!(ping(from, "fd00:2:0::2").contains("1 received"));
+    let six = Traffic::between(TRANSFER, [from, to], &["[fd00:2:0::2]"], (RATE, 2, 24)).end();
+    assert_eq!((six.lost(), six.reordered), (0, 0), "{six:?}");
+    // All of it entered the cluster in XDP.
+    let (all, in_xdp) = (counts.sent + six.sent, forwarded_xdp(&routers[0]) - before);
+    assert!(in_xdp >= all && packets(&routers[0], "direct") >= all, "{in_xdp} of {all} in XDP");
+    // Content, order, and one hop counted, there and back.
+    for addr in ["10.2.0.2", "fd00:2:0::2"] {
+        let words = format!("ping -n -c 20 -i 0.01 -s 1400 -p a53c {addr}");
+        let said = run(from, &words);
+        let replies: Vec<&str> = said.lines().filter(|line| line.contains("icmp_seq=")).collect();
+        assert!(!said.contains("wrong data") && replies.len() == 20, "{said}");
+        for (number, reply) in (1..).zip(replies) {
+            assert!(reply.contains(&format!("icmp_seq={number} ttl=63 ")), "{said}");
+        }
+    }
     let status: serde_json::Value = routers[0].ask("cluster status");
     assert_eq!((&status["packets"]["balanced"], packets(&routers[2], "transit")), (&0.into(), 0));
     // The switch passes nothing more from node 1 to node 2: both find the link down, and take the third node.
@@ -303,6 +336,7 @@ fn nodes_at_one_switch_take_one_hop_and_a_one_way_link_is_down_at_both_ends() {
     let after = traffic(&rack, &addrs, 2).end();
     assert_eq!(after.lost(), 0, "{after:?}");
     assert!(packets(&routers[2], "transit") > 0);
+    routers.into_iter().for_each(|router| conserved(&router.stop()));
 }
 
 #[test]

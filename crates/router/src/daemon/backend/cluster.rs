@@ -15,7 +15,7 @@ fn no_node() -> ApiError {
 impl Daemon {
     pub(super) fn cluster_status(&self) -> Result<ClusterStatus, ApiError> {
         let node = self.graph.node.as_ref().ok_or_else(no_node)?;
-        Ok(node.status(&self.workers))
+        Ok(node.status(&self.workers, &self.interfaces.left_xdp()))
     }
 
     pub(super) fn drain_node(&mut self, drain: Drain) -> Result<(), ApiError> {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fingerpost_cluster::fabric::{Fabric, PortRole};
+use fingerpost_cluster::fabric::{Fabric, Mode, PortRole};
 use fingerpost_cluster::frame::FULL_BYTES;
 use fingerpost_cluster::probe::Interface;
 use fingerpost_cluster::rule::{Members, NodeId};
@@ -87,6 +87,11 @@ impl ClusterPorts {
     /// What the programs of all internal interfaces share.
     pub(in crate::daemon) fn programs(&self) -> Arc<xdp::fabric::Fabric> {
         self.programs.clone()
+    }
+
+    /// Whether packets go straight to their output node, so that programs can send them there.
+    pub(in crate::daemon) fn is_direct(&self) -> bool {
+        self.fabric.settings.mode == Mode::Direct
     }
 
     /// Whether an interface is the fabric interface.

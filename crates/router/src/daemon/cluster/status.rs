@@ -7,7 +7,9 @@ use fingerpost_cluster::probe::{Counts, LinkState, Session, Table};
 use fingerpost_cluster::rule::{MAX_NODES, NodeId, NodeState};
 use fingerpost_cluster::store::member::Record;
 use fingerpost_io::xdp::fabric::FabricEnd;
+use fingerpost_io::xdp::forward::reasons::LeftAlone;
 use fingerpost_packet::frame::DropReason;
+use fingerpost_packet::frame::counters::Count;
 use fingerpost_packet::graph::worker::clock_start;
 
 use super::Node;
@@ -83,8 +85,12 @@ fn sessions(table: &mut Table) -> Vec<Seen> {
 }
 
 impl Node {
-    /// State of the cluster as this node has it.
-    pub(in crate::daemon) fn status(&self, workers: &[WorkerHandle]) -> ClusterStatus {
+    /// State of the cluster as this node has it. `left` are packets that the programs of external interfaces left or dropped.
+    pub(in crate::daemon) fn status(
+        &self,
+        workers: &[WorkerHandle],
+        left: &[(LeftAlone, u64)],
+    ) -> ClusterStatus {
         let seen = self.probes.as_ref().map_or_else(Vec::new, |probes| probes.look(sessions));
         let (names, mut reader) = (self.ports.names(), self.fabric.reader());
         let states = reader.pin();
@@ -122,7 +128,7 @@ impl Node {
             conflicts: self.membership.conflicts.iter().map(ToString::to_string).collect(),
             members,
             packets: self.packets(),
-            drops: self.drops(workers),
+            drops: self.drops(workers, left),
             left_xdp: self.left_xdp(),
         }
     }
@@ -187,7 +193,7 @@ impl Node {
     fn packets(&self) -> ClusterPackets {
         let counts = &self.fabric.counts;
         let program = |end| self.frames(end);
-        let direct = counts.sum(|count| count.direct.read());
+        let direct = counts.sum(|count| count.direct.read()) + self.ports.programs().entered();
         let balanced = counts.sum(|count| count.balanced.read());
         let transit = counts.sum(|count| count.transit.read()) + program(FabricEnd::Transit);
         ClusterPackets {
@@ -210,17 +216,20 @@ impl Node {
         counts.into_iter().find(|(known, _)| *known == end).map_or(0, |(_, count)| count)
     }
 
-    fn drops(&self, workers: &[WorkerHandle]) -> Vec<ClusterDrops> {
-        let in_graph = |name: &str| -> u64 {
+    fn drops(&self, workers: &[WorkerHandle], left: &[(LeftAlone, u64)]) -> Vec<ClusterDrops> {
+        // In the graph, and by the programs of external interfaces.
+        let outside = |name: &str| -> u64 {
             let reason = DropReason::ALL.iter().find(|reason| reason.name() == name);
             let Some(&reason) = reason else { return 0 };
-            workers.iter().map(|worker| worker.counters.dropped[reason as usize].read()).sum()
+            let graph = workers.iter().map(|worker| &worker.counters.dropped[reason as usize]);
+            let programs = left.iter().filter(|(why, _)| why.drop_reason() == Some(reason));
+            graph.map(Count::read).chain(programs.map(|(_, count)| *count)).sum()
         };
         let graph_alone = DropReason::FabricInternal.name();
         let in_xdp = self.ports.programs().counts().into_iter();
         let in_xdp = in_xdp.filter(|(end, _)| *end >= FabricEnd::External);
         let all = in_xdp.map(|(end, count)| (end.name(), count)).chain([(graph_alone, 0)]);
-        all.map(|(name, count)| (name, count + in_graph(name)))
+        all.map(|(name, count)| (name, count + outside(name)))
             .filter(|(_, count)| *count > 0)
             .map(|(name, packets)| ClusterDrops { reason: name.to_owned(), packets })
             .collect()

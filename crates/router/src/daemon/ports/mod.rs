@@ -428,6 +428,11 @@ impl Interfaces {
                 && cluster.is_fabric(name)
             {
                 cluster.set_fabric(*port);
+                if let Some(forwarder) = self.datapath.forwarder.as_ref()
+                    && cluster.is_direct()
+                {
+                    forwarder.enter(*port, cluster.programs());
+                }
                 self.egress.stand_ins.put_fabric(*port, workers);
                 continue;
             }

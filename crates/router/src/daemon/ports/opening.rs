@@ -13,7 +13,7 @@ use fingerpost_packet::device::{DeviceError, Port};
 use fingerpost_packet::graph::worker::Command;
 use fingerpost_route::LinkState;
 
-use super::{Drive, Interfaces, Open, is_known, leave_all, takes};
+use super::{Drive, Interfaces, Open, leave_all, takes};
 use crate::config::Mode;
 use crate::daemon::workers::WorkerHandle;
 use crate::daemon::xdp_features::FeatureReader;
@@ -173,7 +173,7 @@ impl Interfaces {
         let drive = Drive::Afxdp { classifier, queues, _link: attached };
         let open = Open { port, state, drive, mode: how };
         if let Some(forwarder) = &self.datapath.forwarder
-            && is_known(forwarder, port)
+            && self.is_known(forwarder, port)
         {
             let hardware = open.state.kind.is_empty();
             forwarder.open_egress(port, takes(&mut FeatureReader::new().ok(), link, hardware));

@@ -2,11 +2,12 @@
 //!
 //! Source: decision 18.
 //! Shape:  a function from the membership to the entries of [`super::host`], and the members that were reached at some time
-//!         and are not now.
+//!         and are down for a second.
 //! Cost:   a pass over all that the members announce, when that or a member's state has changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::time::{Duration, Instant};
 
 use fingerpost_cluster::fabric::Fabric;
 use fingerpost_cluster::frame::{FabricAddr, LOOKUP};
@@ -17,28 +18,45 @@ use fingerpost_route::AnyPrefix;
 use super::host::Entry;
 use super::own;
 
+/// How long a member has to be down before it is lost. Routing daemons withdraw all routes through it then, and set them again
+/// when it returns: with a table of the Internet that takes minutes, and an interruption of some tens of milliseconds, as
+/// a busy host may cause by itself, must not. Packets take other paths or are dropped meanwhile.
+const HOLD: Duration = Duration::from_secs(1);
+
 /// Which members were reached at some time, and which of these no longer are: routing daemons are to take them out of their
 /// next hops, and at the start they are to find all of them.
 #[derive(Default)]
 pub(super) struct Reach {
     reached: BTreeSet<NodeId>,
+    down: BTreeMap<NodeId, Instant>,
     lost: BTreeSet<NodeId>,
 }
 
 impl Reach {
     /// Follows the state of the members; returns whether one was lost or came back.
-    pub(super) fn follow(&mut self, fabric: &Fabric) -> bool {
+    pub(super) fn follow(&mut self, fabric: &Fabric, now: Instant) -> bool {
         let mut reader = fabric.reader();
         let members = reader.pin();
-        let down = |node: &NodeId| members.node(*node) == NodeState::Down;
-        self.reached.extend(members.all().filter(|node| !down(node)));
-        let lost: BTreeSet<NodeId> = self.reached.iter().copied().filter(down).collect();
+        let (down, up): (Vec<_>, Vec<_>) =
+            members.all().partition(|&node| members.node(node) == NodeState::Down);
+        self.follow_states(&up, &down, now)
+    }
+
+    fn follow_states(&mut self, up: &[NodeId], down: &[NodeId], now: Instant) -> bool {
+        self.reached.extend(up);
+        self.down.retain(|node, _| down.contains(node));
+        for &node in down.iter().filter(|node| self.reached.contains(node)) {
+            self.down.entry(node).or_insert(now);
+        }
+        let held = |since: &Instant| now.saturating_duration_since(*since) < HOLD;
+        let lost = self.down.iter().filter(|(_, since)| !held(since)).map(|(&node, _)| node);
+        let lost: BTreeSet<NodeId> = lost.collect();
         let changed = lost != self.lost;
         self.lost = lost;
         changed
     }
 
-    /// Whether a member was reached and is not now.
+    /// Whether a member was reached, and has been down for long enough.
     pub(super) fn is_lost(&self, node: NodeId) -> bool {
         self.lost.contains(&node)
     }
@@ -165,6 +183,22 @@ mod tests {
                 "route 10.2.0.1/32 via 192.0.2.2",
             ]
         );
+    }
+
+    #[test]
+    fn a_member_is_lost_after_a_second_and_returns_at_once() {
+        let (mut reach, start) = (Reach::default(), Instant::now());
+        let after = |ms| start + Duration::from_millis(ms);
+        assert!(!reach.follow_states(&[1, 2], &[3], start));
+        // A short interruption, and another one right after it.
+        for (ms, down) in [(10, true), (900, true), (950, false), (960, true), (1_900, true)] {
+            let states: [&[NodeId]; 2] = if down { [&[1], &[2, 3]] } else { [&[1, 2], &[3]] };
+            assert!(!reach.follow_states(states[0], states[1], after(ms)), "{ms}");
+        }
+        assert!(reach.follow_states(&[1], &[2, 3], after(1_960)));
+        // One that never was there is not lost.
+        assert_eq!([1, 2, 3].map(|node| reach.is_lost(node)), [false, true, false]);
+        assert!(reach.follow_states(&[1, 2], &[3], after(1_961)) && !reach.is_lost(2));
     }
 
     #[test]

@@ -15,8 +15,9 @@ use fingerpost_route::{netlink, source};
 /// A target, and what it does with an input.
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 11] = [
+const TARGETS: [Target; 12] = [
     ("acl", acl::testing::check),
+    ("bmp", source::fuzz::bmp),
     ("control", control_socket::testing::check),
     ("fpm", source::fuzz::fpm),
     ("frame", testing::frames::check),

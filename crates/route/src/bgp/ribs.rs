@@ -79,6 +79,13 @@ impl Ribs {
         self.free.push(peer);
     }
 
+    /// Removes the routes of all peers.
+    pub fn clear(&mut self, visit: &mut dyn FnMut(Change)) {
+        for (prefix, _) in self.prefixes.drain() {
+            visit(Change { prefix, next_hop: None });
+        }
+    }
+
     /// Removes the routes of a peer.
     pub fn clear_peer(&mut self, peer: PeerNumber, visit: &mut dyn FnMut(Change)) {
         let peers = &self.peers;
@@ -246,5 +253,10 @@ mod tests {
         ribs.clear_peer(far, &mut |change| changes.push(change.next_hop));
         assert_eq!((changes, ribs.len()), (vec![Some([192, 0, 2, 3].into()), None], 0));
         assert_eq!(ribs.add_peer(peer(9, true)), internal, "a number is used again");
+        ribs.announce(far, prefix(), 0, &Arc::new(attributes(3)));
+        ribs.announce(internal, prefix(), 0, &Arc::new(attributes(9)));
+        let mut gone = Vec::new();
+        ribs.clear(&mut |change| gone.push(change.next_hop));
+        assert_eq!((gone, ribs.is_empty()), (vec![None], true), "without another path between");
     }
 }

@@ -5,7 +5,7 @@ use std::io::Cursor;
 use std::time::{Duration, Instant};
 
 use super::table::{PeerChoice, TableParser, TableReader};
-use super::{Rejected, SourceSpec, fpm, kernel};
+use super::{Rejected, SourceKind, SourceSpec, bmp, fpm, kernel};
 use crate::RouteEvent;
 use crate::bgp::mrt::{Message, Records};
 
@@ -77,47 +77,63 @@ pub fn kernel(bytes: &[u8]) {
     let _ = source.input(bytes, Instant::now(), &mut |_| {});
 }
 
-/// `bytes` as a session of zebra: whole, and one at a time; all of it is acknowledged.
-pub fn fpm(bytes: &[u8]) {
-    let session = |size: usize| -> (Vec<RouteEvent>, bool, Rejected, Vec<Vec<u8>>) {
-        let Ok(mut source) = (fpm::KIND.open)(&SourceSpec::default()) else { unreachable!() };
-        let (now, mut buffer, mut said, mut out) =
-            (Instant::now(), Vec::new(), Vec::new(), Vec::new());
-        let mut commit = 0;
-        let mut failed = false;
-        for piece in bytes.chunks(size) {
-            buffer.extend_from_slice(piece);
-            match source.input(&buffer, now, &mut |event| said.push(event)) {
-                Ok(taken) => drop(buffer.drain(..taken)),
-                Err(_) => {
-                    failed = true;
-                    break;
-                }
+/// What a session came to: events, whether it broke off, what was refused, and what is to be sent.
+type Session = (Vec<RouteEvent>, bool, Rejected, Vec<Vec<u8>>);
+
+/// A session of a source whose peers connect, given `size` bytes at a time; all of it is acknowledged.
+fn session(kind: &SourceKind, bytes: &[u8], size: usize) -> Session {
+    let Ok(mut source) = (kind.open)(&SourceSpec::default()) else { unreachable!() };
+    let (now, mut buffer, mut said, mut out) = (Instant::now(), Vec::new(), Vec::new(), Vec::new());
+    let mut commit = 0;
+    let mut failed = false;
+    for piece in bytes.chunks(size) {
+        buffer.extend_from_slice(piece);
+        match source.input(&buffer, now, &mut |event| said.push(event)) {
+            Ok(taken) => drop(buffer.drain(..taken)),
+            Err(_) => {
+                failed = true;
+                break;
             }
         }
-        for event in &said {
-            if let RouteEvent::Commit(number) = event {
-                assert_eq!(*number, commit + 1);
-                commit = *number;
-            }
+    }
+    for event in &said {
+        if let RouteEvent::Commit(number) = event {
+            assert_eq!(*number, commit + 1);
+            commit = *number;
         }
-        source.visible(commit, &[]);
-        source.output(&mut out);
-        source.tick(now + Duration::from_secs(100), &mut |event| said.push(event));
-        (said, failed, source.rejected(), out)
-    };
-    let (whole, pieces) = (session(usize::MAX), session(1));
-    assert_eq!(whole, pieces);
-    let count = |is: RouteEvent| whole.0.iter().filter(|event| **event == is).count();
+    }
+    source.visible(commit, &[]);
+    source.output(&mut out);
+    source.tick(now + Duration::from_secs(100), &mut |event| said.push(event));
+    let count = |is: RouteEvent| said.iter().filter(|event| **event == is).count();
     let started = count(RouteEvent::StartOfTable);
     assert_eq!(started, usize::from(!bytes.is_empty()));
     assert_eq!(count(RouteEvent::EndOfTable), started);
+    (said, failed, source.rejected(), out)
+}
+
+/// `bytes` as a session of zebra: whole, and one at a time.
+pub fn fpm(bytes: &[u8]) {
+    let whole = session(&fpm::KIND, bytes, usize::MAX);
+    assert_eq!(whole, session(&fpm::KIND, bytes, 1));
     // What is sent are frames, each no longer than the one that had its route.
     let mut sent = &whole.3.concat()[..];
     while let &[1, 1, high, low, ..] = sent {
         sent = &sent[usize::from(u16::from_be_bytes([high, low]))..];
     }
     assert!(sent.is_empty());
+}
+
+/// `bytes` as a session of a BGP router: whole, and one at a time.
+pub fn bmp(bytes: &[u8]) {
+    // The loss of a peer changes its prefixes in any order.
+    let sorted = |size| {
+        let (said, failed, rejected, out) = session(&bmp::KIND, bytes, size);
+        let mut said: Vec<String> = said.iter().map(|event| format!("{event:?}")).collect();
+        said.sort();
+        (said, failed, rejected, out)
+    };
+    assert_eq!(sorted(usize::MAX), sorted(1));
 }
 
 #[cfg(test)]
@@ -161,6 +177,8 @@ mod tests {
         for bytes in [Some(sample()), recorded].into_iter().flatten() {
             (0..=bytes.len()).for_each(|cut| super::fpm(&bytes[..cut]));
         }
+        let bytes = super::super::bmp::tests::sample();
+        (0..=bytes.len()).for_each(|cut| super::bmp(&bytes[..cut]));
     }
 
     proptest! {
@@ -169,6 +187,17 @@ mod tests {
         #[test]
         fn any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             super::fpm(&bytes);
+            super::bmp(&bytes);
+        }
+
+        #[test]
+        fn mutated_bmp(flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8)) {
+            let mut bytes = super::super::bmp::tests::sample();
+            for (at, byte) in flips {
+                let at = at.index(bytes.len());
+                bytes[at] = byte;
+            }
+            super::bmp(&bytes);
         }
 
         #[test]

@@ -1,5 +1,6 @@
 //! The registry of route sources.
 
+mod bmp;
 pub mod file;
 mod fixed;
 mod fpm;
@@ -19,7 +20,7 @@ use std::time::{Duration, Instant};
 use crate::event::{RouteEvent, RouteKey};
 
 /// All sources, in the order that `--help` lists them.
-pub static SOURCES: &[SourceKind] = &[fixed::KIND, file::KIND, kernel::KIND, fpm::KIND];
+pub static SOURCES: &[SourceKind] = &[fixed::KIND, file::KIND, kernel::KIND, fpm::KIND, bmp::KIND];
 
 /// The source that configuration calls by this name.
 pub fn find(name: &str) -> Option<&'static SourceKind> {

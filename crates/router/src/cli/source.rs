@@ -37,6 +37,6 @@ impl Listed for Source {
 
 Besides the configured sources there are `host` (addresses of this host), `neighbor` (hosts \
 resolved on its links) and `command` (routes of `fingerpost route add`). A source whose peers \
-connect (`fpm`) has a row for each peer; it is in sync while the peer is connected and has sent \
+connect (`fpm`, `bmp`) has a row for each peer; it is in sync while the peer is connected and has sent \
 all of its table.";
 }

@@ -129,8 +129,8 @@ impl PacketPath {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Source {
-    /// Kind of source: `kernel` (the kernel's routes), `file` (a table file), `fixed` (static routes) or `fpm` (FRR's
-    /// zebra, which connects).
+    /// Kind of source: `kernel` (the kernel's routes), `file` (a table file), `fixed` (static routes), `fpm` (FRR's
+    /// zebra, which connects) or `bmp` (a BGP router, which connects).
     pub(crate) kind: String,
     /// Table file of kind `file`.
     #[serde(default)]
@@ -142,8 +142,8 @@ pub(crate) struct Source {
     /// used. Each kind has a default.
     #[serde(default)]
     pub(crate) distance: Option<u8>,
-    /// Where a source of kind `fpm` listens: address and port, or the path of a Unix socket; without it
-    /// `127.0.0.1:2620`.
+    /// Where a source of kind `fpm` or `bmp` listens: address and port, or the path of a Unix socket; without it
+    /// `127.0.0.1:2620`, and `127.0.0.1:11019` for `bmp`.
     #[serde(default)]
     pub(crate) listen: Option<String>,
     /// Whether `listen` may be an address that other hosts reach: whoever connects there sets routes.
@@ -187,7 +187,9 @@ impl Source {
                 ("acknowledge", self.acknowledge.is_some()),
             ];
             let given = given.into_iter().filter(|(_, given)| *given);
-            let what = |key| format!("source {:?}: `{key}` goes with kind \"fpm\" only", self.kind);
+            let what = |key| {
+                format!("source {:?}: `{key}` goes with kinds \"fpm\" and \"bmp\" only", self.kind)
+            };
             return given.map(|(key, _)| (key, what(key))).collect();
         };
         let mut wrong = Vec::new();

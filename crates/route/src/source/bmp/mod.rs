@@ -1,0 +1,270 @@
+//! Routes of a monitored BGP router, which connects and sends those of its peers: the BGP Monitoring Protocol.
+//!
+//! Source: RFC 7854 (the protocol), RFC 8671 (Adj-RIB-Out, passed over), RFC 9069 (Loc-RIB).
+//!
+//! Shape: messages, each with its length:
+//!
+//! ```text
+//! | version 3 | length u32 | type | header of the peer, 42 bytes, but in types 4 and 5 | body
+//! ```
+//!
+//! **Which routes.** A router may send what it got from its peers (Adj-RIB-In), before or after its policy, and what it
+//! chose (Loc-RIB). Its choice is taken where it sends it; the routes of its peers do not count then. Else the best path of
+//! each prefix among its peers is chosen by [`crate::bgp::ribs`], from routes behind the policy of a peer where there are
+//! any. Fingerpost does not know what else the router would have preferred (IGP metrics, weights): where that matters, have
+//! it send its Loc-RIB. Routes without a next hop, which the router itself originates, are left out; so are other
+//! routing instances (a peer distinguisher), which are counted as rejected.
+//!
+//! **A message is one change**: after each follows [`RouteEvent::Commit`].
+//!
+//! **How messages are read.** Path identifiers and families are as the OPEN messages of a peer agree, which Peer Up has.
+//!
+//! **End of the table.** All peers have sent End-of-RIB for each of their families, or no routes came for
+//! [`super::SessionSpec::sweep_after`]: FRR reports it for peers alone that were up before the session.
+//!
+//! Cost: about 1 us a route; memory for each path of each peer ([`Ribs`]).
+//! Limits: unicast; a message of at most 1 MiB; one path a prefix.
+
+mod peer;
+#[cfg(test)]
+pub(super) mod tests;
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use super::{Rejected, RouteSource, SourceError, SourceKind, SourceSpec, Transport};
+use crate::bgp::ribs::{Change, Ribs};
+use crate::bgp::update::{Statement, UPDATE, message, update};
+use crate::bgp::{Fields, Words};
+use crate::event::{MAIN_TABLE, Path, RouteEvent, RouteKey, RouteUpdate, Target};
+use peer::{Header, Key, Peer, View, open};
+
+pub(super) const KIND: SourceKind = SourceKind {
+    name: "bmp",
+    summary: "a BGP router, which connects and sends the routes of its peers or its own choice (BMP)",
+    transport: Transport::Sessions { listen: "127.0.0.1:11019" },
+    // As routes of external BGP.
+    distance: 20,
+    mirrored: &[],
+    open: |spec| Ok(Box::new(Bmp::new(spec))),
+};
+
+const VERSION: u8 = 3;
+const HEADER_BYTES: usize = 6;
+const MESSAGE_BYTES: usize = 1 << 20;
+
+const ROUTE_MONITORING: u8 = 0;
+const PEER_DOWN: u8 = 2;
+const PEER_UP: u8 = 3;
+
+/// Time in which further peers of a router are still reported after it has connected.
+const SETTLED: Duration = Duration::from_secs(1);
+
+type Sink<'a> = &'a mut dyn FnMut(RouteEvent);
+
+/// The table that a router sends after it has connected.
+#[derive(Clone, Copy, Debug)]
+enum Table {
+    New,
+    Open { last: Instant, last_peer: Instant },
+    Complete,
+}
+
+/// One session.
+struct Bmp {
+    sweep_after: Duration,
+    table: Table,
+    peers: HashMap<Key, Peer>,
+    ribs: Ribs,
+    messages: u64,
+    rejected: Rejected,
+}
+
+impl Bmp {
+    fn new(spec: &SourceSpec) -> Self {
+        Self {
+            sweep_after: spec.session.sweep_after,
+            table: Table::New,
+            peers: HashMap::new(),
+            ribs: Ribs::default(),
+            messages: 0,
+            rejected: Rejected::default(),
+        }
+    }
+}
+
+impl RouteSource for Bmp {
+    fn input(
+        &mut self,
+        mut bytes: &[u8],
+        now: Instant,
+        sink: Sink<'_>,
+    ) -> Result<usize, SourceError> {
+        if let Table::New = self.table {
+            sink(RouteEvent::StartOfTable);
+            self.table = Table::Open { last: now, last_peer: now };
+        }
+        let given = bytes.len();
+        while let &[version, a, b, c, d, kind, ..] = bytes {
+            let len = u32::from_be_bytes([a, b, c, d]) as usize;
+            if version != VERSION || !(HEADER_BYTES..=MESSAGE_BYTES).contains(&len) {
+                let place = format!("message {}", self.messages + 1);
+                let what = format!(
+                    "version {version} and length {len} make no message of BMP, which has version {VERSION} and at \
+                     most {MESSAGE_BYTES} bytes"
+                );
+                self.rejected.add(|| format!("{place}: {what}"));
+                return Err(SourceError::Syntax { place, what });
+            }
+            let Some((whole, rest)) = bytes.split_at_checked(len) else { break };
+            bytes = rest;
+            self.messages += 1;
+            if let Table::Open { last, last_peer } = &mut self.table {
+                // Of a peer that it does not reach FRR reports the loss at each try.
+                if matches!(kind, ROUTE_MONITORING | PEER_UP) {
+                    *last = now;
+                }
+                if kind == PEER_UP {
+                    *last_peer = now;
+                }
+            }
+            if let Err(what) = self.message(kind, Fields(&whole[HEADER_BYTES..]), sink) {
+                self.reject(what);
+            }
+            sink(RouteEvent::Commit(self.messages));
+        }
+        Ok(given - bytes.len())
+    }
+
+    fn tick(&mut self, now: Instant, sink: Sink<'_>) {
+        let Table::Open { last, last_peer } = self.table else { return };
+        let settled = now.saturating_duration_since(last_peer) >= SETTLED;
+        let ended = self.counted().next().is_some() && self.counted().all(Peer::has_ended);
+        if settled && ended || now.saturating_duration_since(last) >= self.sweep_after {
+            self.table = Table::Complete;
+            sink(RouteEvent::EndOfTable);
+        }
+    }
+
+    fn rejected(&self) -> Rejected {
+        self.rejected.clone()
+    }
+}
+
+impl Bmp {
+    /// Whether the router sends its choice.
+    fn has_loc_rib(&self) -> bool {
+        self.peers.keys().any(|key| key.view == View::LocRib)
+    }
+
+    /// Peers whose routes count.
+    fn counted(&self) -> impl Iterator<Item = &Peer> {
+        let loc_rib = self.has_loc_rib();
+        let counts = move |key: &Key| !loc_rib || key.view == View::LocRib;
+        self.peers.iter().filter(move |(key, _)| counts(key)).map(|(_, peer)| peer)
+    }
+
+    fn message(&mut self, kind: u8, mut body: Fields<'_>, sink: Sink<'_>) -> Result<(), Words> {
+        if !matches!(kind, ROUTE_MONITORING | PEER_DOWN | PEER_UP) {
+            return Ok(());
+        }
+        let header = Header::read(&mut body)?;
+        let Some(key) = header.key else {
+            // Once a peer, not once a route.
+            return if kind == PEER_UP {
+                Err("a peer of another routing instance")
+            } else {
+                Ok(())
+            };
+        };
+        match kind {
+            PEER_UP => self.up(key, &header, body, sink),
+            PEER_DOWN => {
+                if let Some(peer) = self.peers.remove(&key) {
+                    self.ribs.remove_peer(peer.number, &mut |change| sink(event(change)));
+                }
+                Ok(())
+            }
+            _ => self.routes(key, &header, body, sink),
+        }
+    }
+
+    fn up(
+        &mut self,
+        key: Key,
+        header: &Header,
+        mut body: Fields<'_>,
+        sink: Sink<'_>,
+    ) -> Result<(), Words> {
+        // Own address and both ports.
+        body.take(16 + 2 + 2)?;
+        let (sent, received) = (open(&mut body)?, open(&mut body)?);
+        let mut changed = |change| sink(event(change));
+        if let Some(before) = self.peers.remove(&key) {
+            self.ribs.remove_peer(before.number, &mut changed);
+        }
+        if key.view == View::LocRib && !self.has_loc_rib() {
+            self.ribs.clear(&mut changed);
+        }
+        let external = sent.own_as != header.peer_as;
+        let number = self.ribs.add_peer(crate::bgp::ribs::Peer {
+            addr: key.addr,
+            bgp_id: header.bgp_id,
+            external,
+        });
+        self.peers.insert(key, Peer::new(number, &sent, &received));
+        Ok(())
+    }
+
+    fn routes(
+        &mut self,
+        key: Key,
+        header: &Header,
+        mut body: Fields<'_>,
+        sink: Sink<'_>,
+    ) -> Result<(), Words> {
+        let passed_over = key.view != View::LocRib && (header.is_out || self.has_loc_rib());
+        let peer = self.peers.get_mut(&key).ok_or("routes of a peer that is not up")?;
+        if passed_over || peer.post_policy && !header.is_post_policy {
+            return Ok(());
+        }
+        if header.is_post_policy && !peer.post_policy {
+            peer.post_policy = true;
+            self.ribs.clear_peer(peer.number, &mut |change| sink(event(change)));
+        }
+        let (kind, body) = message(&mut body)?;
+        if kind != UPDATE {
+            return Err("a BGP message that is no UPDATE");
+        }
+        let ribs = &mut self.ribs;
+        let mut changed = |change: Option<Change>| {
+            if let Some(change) = change {
+                sink(event(change));
+            }
+        };
+        update(body, peer.encoding(header), &mut |statement| match statement {
+            Statement::Announced(prefix, id, attributes) => {
+                changed(ribs.announce(peer.number, prefix, id, &attributes));
+            }
+            Statement::Withdrawn(prefix, id) => changed(ribs.withdraw(peer.number, prefix, id)),
+            Statement::EndOfRib { v6 } => peer.ended[usize::from(v6)] = true,
+        })
+    }
+
+    fn reject(&mut self, what: Words) {
+        let messages = self.messages;
+        self.rejected.add(|| format!("message {messages}: {what}"));
+    }
+}
+
+/// The event of a change. What the router itself originates has no next hop.
+fn event(change: Change) -> RouteEvent {
+    let key = RouteKey { table: MAIN_TABLE, prefix: change.prefix, metric: 0 };
+    match change.next_hop.filter(|hop| !hop.is_unspecified()) {
+        Some(hop) => {
+            let path = Path { gateway: Some(hop), link: None, weight: 1 };
+            RouteEvent::Route(RouteUpdate::new(key, Target::Path(path)))
+        }
+        None => RouteEvent::Withdraw(key),
+    }
+}

@@ -1,0 +1,260 @@
+//! What each message becomes, and a recorded stream.
+
+use super::*;
+use crate::source::real::data;
+use crate::source::table::decompress::Decoded;
+
+const OWN_AS: u16 = 65000;
+
+fn message_of(kind: u8, body: &[u8]) -> Vec<u8> {
+    let len = u32::try_from(HEADER_BYTES + body.len()).unwrap().to_be_bytes();
+    [&[VERSION][..], &len, &[kind], body].concat()
+}
+
+fn bgp(kind: u8, body: &[u8]) -> Vec<u8> {
+    let len = u16::try_from(19 + body.len()).unwrap().to_be_bytes();
+    [&[0xff; 16][..], &len, &[kind], body].concat()
+}
+
+fn counted(bytes: &[u8]) -> Vec<u8> {
+    [&u16::try_from(bytes.len()).unwrap().to_be_bytes()[..], bytes].concat()
+}
+
+/// Header of the peer 10.0.0.`last` of AS 65000 + `last`.
+fn peer(kind: u8, flags: u8, last: u8) -> Vec<u8> {
+    let addr = if kind == 3 { [0; 4] } else { [10, 0, 0, last] };
+    let peer_as = (u32::from(OWN_AS) + u32::from(last)).to_be_bytes();
+    [&[kind, flags][..], &[0; 8], &[0; 12], &addr, &peer_as, &[0, 0, 0, last], &[0; 8]].concat()
+}
+
+fn open_of(own_as: u16, capabilities: &[u8]) -> Vec<u8> {
+    let len = u8::try_from(capabilities.len()).unwrap();
+    let options = if len == 0 { vec![0] } else { [&[len + 2, 2, len][..], capabilities].concat() };
+    bgp(1, &[&[4][..], &own_as.to_be_bytes(), &[0, 90], &[9; 4], &options].concat())
+}
+
+const UNICAST: &[u8] = &[1, 4, 0, 1, 0, 1];
+
+fn up_with(kind: u8, last: u8, [sent, received]: [&[u8]; 2]) -> Vec<u8> {
+    let theirs = open_of(OWN_AS + u16::from(last), received);
+    let body = [&peer(kind, 0, last)[..], &[0; 20], &open_of(OWN_AS, sent), &theirs].concat();
+    message_of(PEER_UP, &body)
+}
+
+fn up(last: u8) -> Vec<u8> {
+    up_with(0, last, [UNICAST; 2])
+}
+
+fn down(last: u8) -> Vec<u8> {
+    message_of(PEER_DOWN, &[&peer(0, 0, last)[..], &[1]].concat())
+}
+
+/// The first 8 bits of these prefixes, by a next hop, from a peer.
+fn routes_of(kind: u8, flags: u8, last: u8, hop: u8, nlri: &[u8]) -> Vec<u8> {
+    let hop = [0x40, 3, 4, 192, 0, 2, hop];
+    let attributes = counted(if nlri.is_empty() { &[] } else { &hop });
+    let update = bgp(2, &[&counted(&[])[..], &attributes, nlri].concat());
+    message_of(ROUTE_MONITORING, &[&peer(kind, flags, last)[..], &update].concat())
+}
+
+fn announced(last: u8, hop: u8) -> Vec<u8> {
+    routes_of(0, 0, last, hop, &[8, 10])
+}
+
+fn withdrawn(last: u8) -> Vec<u8> {
+    let update = bgp(2, &[&counted(&[8, 10])[..], &counted(&[])].concat());
+    message_of(ROUTE_MONITORING, &[&peer(0, 0, last)[..], &update].concat())
+}
+
+/// An event in words; none for the end of a message.
+fn said(event: RouteEvent) -> Option<String> {
+    Some(match event {
+        RouteEvent::Commit(_) => return None,
+        RouteEvent::Route(RouteUpdate { key, target: Target::Path(path), .. }) => {
+            format!("{} {}", key.prefix, path.gateway.unwrap())
+        }
+        RouteEvent::Withdraw(key) => format!("{} -", key.prefix),
+        RouteEvent::StartOfTable => "start".to_owned(),
+        RouteEvent::EndOfTable => "end".to_owned(),
+        other => panic!("{other:?}"),
+    })
+}
+
+/// A session with messages of each kind, for the fuzzers.
+pub(in crate::source) fn sample() -> Vec<u8> {
+    let both = [UNICAST, &[1, 4, 0, 2, 0, 1, 69, 4, 0, 1, 1, 3, 65, 4, 0, 1, 0, 0]].concat();
+    let messages = [
+        message_of(4, &[0, 2, 0, 1, b'r']),
+        up(1),
+        up_with(0, 2, [&both, &both]),
+        announced(1, 1),
+        routes_of(0, 0x40, 1, 2, &[8, 10, 12, 11, 16]),
+        routes_of(0, 0x20, 2, 2, &[0, 0, 0, 1, 8, 10]),
+        withdrawn(1),
+        up_with(3, 0, [UNICAST; 2]),
+        routes_of(3, 0, 0, 3, &[8, 10]),
+        down(2),
+    ];
+    messages.concat()
+}
+
+struct Session {
+    bmp: Bmp,
+    now: Instant,
+}
+
+impl Session {
+    fn new() -> Self {
+        Self { bmp: Bmp::new(&SourceSpec::default()), now: Instant::now() }
+    }
+
+    fn input(&mut self, messages: &[Vec<u8>]) -> Vec<String> {
+        let (mut events, bytes) = (Vec::new(), messages.concat());
+        let taken = self.bmp.input(&bytes, self.now, &mut |event| events.extend(said(event)));
+        assert_eq!(taken.unwrap(), bytes.len());
+        events
+    }
+
+    fn wait(&mut self, seconds: u64) -> Vec<String> {
+        self.now += Duration::from_secs(seconds);
+        let mut events = Vec::new();
+        self.bmp.tick(self.now, &mut |event| events.extend(said(event)));
+        events
+    }
+
+    fn rejected(&self) -> Vec<String> {
+        self.bmp.rejected().samples
+    }
+}
+
+#[test]
+fn the_best_path_of_all_peers_is_the_route() {
+    let mut session = Session::new();
+    assert_eq!(
+        session.input(&[message_of(4, &[0, 2, 0, 1, b'r']), up(1), up(2), announced(2, 2)]),
+        ["start", "10.0.0.0/8 192.0.2.2"]
+    );
+    assert_eq!(session.input(&[announced(1, 1)]), ["10.0.0.0/8 192.0.2.1"]);
+    assert_eq!(session.input(&[announced(2, 3)]), [""; 0], "not the best");
+    assert_eq!(session.input(&[withdrawn(1)]), ["10.0.0.0/8 192.0.2.3"]);
+    assert_eq!(session.input(&[down(2)]), ["10.0.0.0/8 -"]);
+    assert_eq!(session.rejected(), [""; 0]);
+    session.input(&[announced(2, 2)]);
+    assert_eq!(session.rejected(), ["message 9: routes of a peer that is not up"]);
+}
+
+#[test]
+fn the_choice_of_the_router_stands_above_its_peers() {
+    let mut session = Session::new();
+    let own = |flags, hop| routes_of(3, flags, 0, hop, &[8, 10]);
+    let events = session.input(&[up(1), announced(1, 1), up_with(3, 0, [UNICAST; 2])]);
+    assert_eq!(events, ["start", "10.0.0.0/8 192.0.2.1", "10.0.0.0/8 -"]);
+    // The flag says that the table was filtered, and nothing of addresses.
+    assert_eq!(session.input(&[own(0x80, 7), announced(1, 1)]), ["10.0.0.0/8 192.0.2.7"]);
+    // What the router itself originates.
+    let body = [&counted(&[])[..], &counted(&[0x40, 3, 4, 0, 0, 0, 0]), &[8, 10]].concat();
+    let local = [&peer(3, 0, 0)[..], &bgp(2, &body)].concat();
+    assert_eq!(session.input(&[message_of(ROUTE_MONITORING, &local)]), ["10.0.0.0/8 -"]);
+}
+
+#[test]
+fn routes_behind_the_policy_replace_those_before_it() {
+    let mut session = Session::new();
+    let events = session.input(&[
+        up(1),
+        routes_of(0, 0, 1, 1, &[8, 10, 8, 11]),
+        routes_of(0, 0x40, 1, 2, &[8, 10]),
+        announced(1, 1),
+        // Sent to the peer, and of another instance.
+        routes_of(0, 0x10, 1, 9, &[8, 12]),
+    ]);
+    let (before, after) = events.split_at(3);
+    assert_eq!(before, ["start", "10.0.0.0/8 192.0.2.1", "11.0.0.0/8 192.0.2.1"]);
+    let mut gone = after[..2].to_vec();
+    gone.sort();
+    assert_eq!(gone, ["10.0.0.0/8 -", "11.0.0.0/8 -"]);
+    assert_eq!(after[2..], ["10.0.0.0/8 192.0.2.2"]);
+    let mut other = up(2);
+    other[HEADER_BYTES + 3] = 1;
+    assert_eq!(session.input(&[other]), [""; 0]);
+    assert_eq!(session.rejected(), ["message 6: a peer of another routing instance"]);
+}
+
+#[test]
+fn path_identifiers_are_read_where_both_agreed_on_them() {
+    let receives = [UNICAST, &[69, 4, 0, 1, 1, 1]].concat();
+    let sends = [UNICAST, &[69, 4, 0, 1, 1, 2]].concat();
+    let with_path = routes_of(0, 0, 1, 1, &[0, 0, 0, 5, 8, 10]);
+    let mut session = Session::new();
+    let events = session.input(&[up_with(0, 1, [&receives, &sends]), with_path.clone()]);
+    assert_eq!(events, ["start", "10.0.0.0/8 192.0.2.1"]);
+    // The other way round the peer sends none: the identifier would be a prefix that is cut.
+    let mut session = Session::new();
+    assert_eq!(session.input(&[up_with(0, 1, [&sends, &receives]), with_path]), ["start"]);
+    assert_eq!(session.rejected(), ["message 2: incomplete inside a field"]);
+}
+
+#[test]
+fn the_table_ends_when_all_peers_have_ended_theirs() {
+    let both = [UNICAST, &[1, 4, 0, 2, 0, 1]].concat();
+    let end_v6 = {
+        let body = [&counted(&[])[..], &counted(&[0x80, 15, 3, 0, 2, 1])].concat();
+        let update = [&peer(0, 0, 1)[..], &bgp(2, &body)].concat();
+        message_of(ROUTE_MONITORING, &update)
+    };
+    let end = |last| routes_of(0, 0, last, 0, &[]);
+    let mut session = Session::new();
+    session.input(&[up_with(0, 1, [&both, &both]), up(2), end(2), end(1)]);
+    assert_eq!(session.wait(5), [""; 0], "peer 1 has IPv6 too");
+    session.input(&[end_v6]);
+    assert_eq!(session.wait(1), ["end"]);
+    assert_eq!(session.wait(100), [""; 0], "once");
+    // A router that sends no end.
+    let mut session = Session::new();
+    session.input(&[up(1), announced(1, 1)]);
+    session.wait(10);
+    session.input(&[down(2)]);
+    assert_eq!((session.wait(19), session.wait(1)), (vec![], vec!["end".to_owned()]));
+}
+
+#[test]
+fn a_message_that_makes_no_sense_is_counted_and_the_rest_is_applied() {
+    let mut session = Session::new();
+    let mut broken = announced(1, 1);
+    broken.truncate(broken.len() - 1);
+    broken[4] -= 1;
+    session.input(&[up(1), broken, announced(1, 2)]);
+    assert_eq!(session.rejected(), ["message 2: incomplete inside a field"]);
+    let events = session.input(&[announced(1, 3)]);
+    assert_eq!(events, ["10.0.0.0/8 192.0.2.3"]);
+    // A message in pieces waits for its end.
+    let whole = announced(1, 4);
+    let mut events = Vec::new();
+    let mut sink = |event| events.extend(said(event));
+    for cut in 0..whole.len() {
+        assert_eq!(session.bmp.input(&whole[..cut], session.now, &mut sink), Ok(0), "{cut}");
+    }
+    session.bmp.input(&whole, session.now, &mut sink).unwrap();
+    assert_eq!(events, ["10.0.0.0/8 192.0.2.4"]);
+    // Nothing behind another version can be understood.
+    let error = session.bmp.input(&[4, 0, 0, 0, 6, 0], session.now, &mut |_| ()).unwrap_err();
+    assert!(error.to_string().contains("message 6: version 4"), "{error}");
+}
+
+#[test]
+fn a_stream_recorded_from_frr_is_understood() {
+    let Some(path) = data("fpm/frr844-bmp-pre-policy-2000.bin.gz") else { return };
+    let file = std::fs::File::open(path).unwrap();
+    let mut decoded = Decoded::new("bmp", Box::new(file)).unwrap();
+    let (mut bytes, mut piece) = (Vec::new(), vec![0; 1 << 16]);
+    while let Ok(len @ 1..) = decoded.read_some(&mut piece) {
+        bytes.extend_from_slice(&piece[..len]);
+    }
+    let mut bmp = Bmp::new(&SourceSpec::default());
+    let mut events = Vec::new();
+    let taken = bmp.input(&bytes, Instant::now(), &mut |event| events.extend(said(event)));
+    assert_eq!(taken, Ok(bytes.len()));
+    // bgpd kept no routes before the policy, of which it was to report: it reports each as withdrawn.
+    assert_eq!((bmp.messages, bmp.peers.len(), events), (2_004, 1, vec!["start".to_owned()]));
+    assert_eq!(bmp.rejected(), Rejected::default());
+}

@@ -10,7 +10,7 @@
 //!
 //! **Which routes.** A router may send what it got from its peers (Adj-RIB-In), before or after its policy, and what it
 //! chose (Loc-RIB). Its choice is taken where it sends it; the routes of its peers do not count then. Else the best path of
-//! each prefix among its peers is chosen by [`crate::bgp::ribs`], from routes behind the policy of a peer where there are
+//! each prefix among its peers is chosen by [`crate::bgp::ribs`], from routes behind the router's policy where it sends
 //! any. Fingerpost does not know what else the router would have preferred (IGP metrics, weights): where that matters, have
 //! it send its Loc-RIB. Routes without a next hop, which the router itself originates, are left out; so are other
 //! routing instances (a peer distinguisher), which are counted as rejected.
@@ -19,8 +19,9 @@
 //!
 //! **How messages are read.** Path identifiers and families are as the OPEN messages of a peer agree, which Peer Up has.
 //!
-//! **End of the table.** All peers have sent End-of-RIB for each of their families, or no routes came for
-//! [`super::SessionSpec::sweep_after`]: FRR reports it for peers alone that were up before the session.
+//! **End of the table.** All peers have sent End-of-RIB for each of their families, at the earliest
+//! [`super::SessionSpec::sweep_after`] after the begin of the session, as peers may come up later; or no routes came for that
+//! time: FRR reports End-of-RIB for peers alone that were up before the session.
 //!
 //! Cost: about 1 us a route; memory for each path of each peer ([`Ribs`]).
 //! Limits: unicast; a message of at most 1 MiB; one path a prefix.
@@ -57,16 +58,13 @@ const ROUTE_MONITORING: u8 = 0;
 const PEER_DOWN: u8 = 2;
 const PEER_UP: u8 = 3;
 
-/// Time in which further peers of a router are still reported after it has connected.
-const SETTLED: Duration = Duration::from_secs(1);
-
 type Sink<'a> = &'a mut dyn FnMut(RouteEvent);
 
 /// The table that a router sends after it has connected.
 #[derive(Clone, Copy, Debug)]
 enum Table {
     New,
-    Open { last: Instant, last_peer: Instant },
+    Open { since: Instant, last: Instant },
     Complete,
 }
 
@@ -75,6 +73,10 @@ struct Bmp {
     sweep_after: Duration,
     table: Table,
     peers: HashMap<Key, Peer>,
+    /// Whether the router sends routes behind the policy: those before it do not count any more, of no peer.
+    post_policy: bool,
+    /// Whether the router has ceased to send its choice: what its peers sent was not kept.
+    over: bool,
     ribs: Ribs,
     messages: u64,
     rejected: Rejected,
@@ -86,6 +88,8 @@ impl Bmp {
             sweep_after: spec.session.sweep_after,
             table: Table::New,
             peers: HashMap::new(),
+            post_policy: false,
+            over: false,
             ribs: Ribs::default(),
             messages: 0,
             rejected: Rejected::default(),
@@ -102,7 +106,7 @@ impl RouteSource for Bmp {
     ) -> Result<usize, SourceError> {
         if let Table::New = self.table {
             sink(RouteEvent::StartOfTable);
-            self.table = Table::Open { last: now, last_peer: now };
+            self.table = Table::Open { since: now, last: now };
         }
         let given = bytes.len();
         while let &[version, a, b, c, d, kind, ..] = bytes {
@@ -119,28 +123,32 @@ impl RouteSource for Bmp {
             let Some((whole, rest)) = bytes.split_at_checked(len) else { break };
             bytes = rest;
             self.messages += 1;
-            if let Table::Open { last, last_peer } = &mut self.table {
-                // Of a peer that it does not reach FRR reports the loss at each try.
-                if matches!(kind, ROUTE_MONITORING | PEER_UP) {
-                    *last = now;
-                }
-                if kind == PEER_UP {
-                    *last_peer = now;
-                }
+            // Of a peer that it does not reach FRR reports the loss at each try.
+            if let Table::Open { last, .. } = &mut self.table
+                && matches!(kind, ROUTE_MONITORING | PEER_UP)
+            {
+                *last = now;
             }
             if let Err(what) = self.message(kind, Fields(&whole[HEADER_BYTES..]), sink) {
                 self.reject(what);
             }
             sink(RouteEvent::Commit(self.messages));
+            if self.over {
+                return Err(SourceError::Syntax {
+                    place: format!("message {}", self.messages),
+                    what: "the router has ceased to send its Loc-RIB; in a new session it sends the routes of its peers"
+                        .to_owned(),
+                });
+            }
         }
         Ok(given - bytes.len())
     }
 
     fn tick(&mut self, now: Instant, sink: Sink<'_>) {
-        let Table::Open { last, last_peer } = self.table else { return };
-        let settled = now.saturating_duration_since(last_peer) >= SETTLED;
+        let Table::Open { since, last } = self.table else { return };
+        let for_long = |from| now.saturating_duration_since(from) >= self.sweep_after;
         let ended = self.counted().next().is_some() && self.counted().all(Peer::has_ended);
-        if settled && ended || now.saturating_duration_since(last) >= self.sweep_after {
+        if ended && for_long(since) || for_long(last) {
             self.table = Table::Complete;
             sink(RouteEvent::EndOfTable);
         }
@@ -181,6 +189,10 @@ impl Bmp {
             PEER_UP => self.up(key, &header, body, sink),
             PEER_DOWN => {
                 if let Some(peer) = self.peers.remove(&key) {
+                    if key.view == View::LocRib {
+                        self.over = true;
+                        return Ok(());
+                    }
                     self.ribs.remove_peer(peer.number, &mut |change| sink(event(change)));
                 }
                 Ok(())
@@ -223,14 +235,17 @@ impl Bmp {
         mut body: Fields<'_>,
         sink: Sink<'_>,
     ) -> Result<(), Words> {
-        let passed_over = key.view != View::LocRib && (header.is_out || self.has_loc_rib());
-        let peer = self.peers.get_mut(&key).ok_or("routes of a peer that is not up")?;
-        if passed_over || peer.post_policy && !header.is_post_policy {
-            return Ok(());
+        let of_peer = key.view != View::LocRib;
+        if of_peer && header.is_post_policy && !self.post_policy {
+            self.post_policy = true;
+            self.peers.values_mut().for_each(|peer| peer.ended = [false; 2]);
+            self.ribs.clear(&mut |change| sink(event(change)));
         }
-        if header.is_post_policy && !peer.post_policy {
-            peer.post_policy = true;
-            self.ribs.clear_peer(peer.number, &mut |change| sink(event(change)));
+        let passed_over = of_peer
+            && (header.is_out || self.has_loc_rib() || self.post_policy && !header.is_post_policy);
+        let peer = self.peers.get_mut(&key).ok_or("routes of a peer that is not up")?;
+        if passed_over {
+            return Ok(());
         }
         let (kind, body) = message(&mut body)?;
         if kind != UPDATE {

@@ -171,8 +171,6 @@ pub(super) struct Peer {
     /// Families whose table it sends.
     families: [bool; 2],
     add_path: [bool; 2],
-    /// Whether it has sent routes behind the policy: those before it do not count any more.
-    pub(super) post_policy: bool,
     /// Families whose table is complete.
     pub(super) ended: [bool; 2],
 }
@@ -188,7 +186,6 @@ impl Peer {
             number,
             families: both(Open::families, Open::families),
             add_path: both(|open| open.receives_paths, |open| open.sends_paths),
-            post_policy: false,
             ended: [false; 2],
         }
     }

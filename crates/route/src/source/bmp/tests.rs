@@ -155,6 +155,10 @@ fn the_choice_of_the_router_stands_above_its_peers() {
     let body = [&counted(&[])[..], &counted(&[0x40, 3, 4, 0, 0, 0, 0]), &[8, 10]].concat();
     let local = [&peer(3, 0, 0)[..], &bgp(2, &body)].concat();
     assert_eq!(session.input(&[message_of(ROUTE_MONITORING, &local)]), ["10.0.0.0/8 -"]);
+    // Without it the routes of its peers would be missing: a new session has them.
+    let gone = message_of(PEER_DOWN, &[&peer(3, 0, 0)[..], &[1]].concat());
+    let error = session.bmp.input(&gone, session.now, &mut |_| ()).unwrap_err();
+    assert!(error.to_string().contains("Loc-RIB"), "{error}");
 }
 
 #[test]
@@ -174,10 +178,12 @@ fn routes_behind_the_policy_replace_those_before_it() {
     gone.sort();
     assert_eq!(gone, ["10.0.0.0/8 -", "11.0.0.0/8 -"]);
     assert_eq!(after[2..], ["10.0.0.0/8 192.0.2.2"]);
+    // No route of any peer counts before the policy any more.
+    assert_eq!(session.input(&[up(3), announced(3, 5)]), [""; 0]);
     let mut other = up(2);
     other[HEADER_BYTES + 3] = 1;
     assert_eq!(session.input(&[other]), [""; 0]);
-    assert_eq!(session.rejected(), ["message 6: a peer of another routing instance"]);
+    assert_eq!(session.rejected(), ["message 8: a peer of another routing instance"]);
 }
 
 #[test]
@@ -205,9 +211,11 @@ fn the_table_ends_when_all_peers_have_ended_theirs() {
     let end = |last| routes_of(0, 0, last, 0, &[]);
     let mut session = Session::new();
     session.input(&[up_with(0, 1, [&both, &both]), up(2), end(2), end(1)]);
-    assert_eq!(session.wait(5), [""; 0], "peer 1 has IPv6 too");
+    session.wait(25);
+    session.input(&[withdrawn(2)]);
+    assert_eq!(session.wait(6), [""; 0], "peer 1 has IPv6 too");
     session.input(&[end_v6]);
-    assert_eq!(session.wait(1), ["end"]);
+    assert_eq!(session.wait(0), ["end"]);
     assert_eq!(session.wait(100), [""; 0], "once");
     // A router that sends no end.
     let mut session = Session::new();

@@ -52,7 +52,9 @@ impl Sources {
         said: &mut Vec<String>,
     ) -> usize {
         let taken = self.configured.turn(control, now, said);
-        let mirrored = self.configured.listeners().find_map(|listener| listener.mirrored(control));
+        let mut mirrored =
+            self.configured.listeners().filter_map(|source| source.mirrored(control));
+        let mirrored = mirrored.find(|protocols| !protocols.is_empty());
         self.kernel.leave_out(mirrored.unwrap_or_default());
         taken
     }

@@ -84,7 +84,7 @@ impl Acks {
             self.first += 1;
             let Some(body) = ack.body else { continue };
             self.index.remove(&ack.key);
-            self.ready.extend(frame(&body, ack.flags, ack.seq, ack.failed));
+            self.ready.extend(frame(&body, ack.flags, ack.seq, ack.failed).unwrap_or_default());
         }
         if self.waiting.is_empty() {
             // The room of a full table is not kept.
@@ -99,17 +99,17 @@ impl Acks {
     }
 }
 
-/// A frame with the message of a route.
-fn frame(body: &[u8], flags: u16, seq: u32, failed: bool) -> Vec<u8> {
+/// A frame with the message of a route; `None` for one that came without its padding and does not fit with it.
+fn frame(body: &[u8], flags: u16, seq: u32, failed: bool) -> Option<Vec<u8>> {
     let mut body = body.to_vec();
     let at = &mut body[FLAGS];
     let had = u32::from_ne_bytes([at[0], at[1], at[2], at[3]]) & !(OFFLOAD | OFFLOAD_FAILED);
     let result = if failed { OFFLOAD_FAILED } else { OFFLOAD };
     at.copy_from_slice(&(had | result).to_ne_bytes());
     let message = Request::query(crate::netlink::route::NEW, flags, seq).fixed(&body).finish();
-    let len = u16::try_from(HEADER_BYTES + message.len()).expect("it had room in a frame");
+    let len = u16::try_from(HEADER_BYTES + message.len()).ok()?;
     let mut frame = vec![VERSION, NETLINK];
     frame.extend(len.to_be_bytes());
     frame.extend(message);
-    frame
+    Some(frame)
 }

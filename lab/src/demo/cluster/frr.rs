@@ -55,7 +55,7 @@ impl Frr {
         let owned = Command::new("chown").arg(USER).arg(&folder).status();
         ensure!(owned.is_ok_and(|owned| owned.success()), "FRR's user {USER} is not there");
         let mut frr = Self { daemons: Vec::new() };
-        frr.daemon(namespace, &folder, "zebra", "")?;
+        frr.daemon(namespace, &folder, "zebra", "no ip forwarding\nno ipv6 forwarding\n")?;
         frr.daemon(namespace, &folder, "bgpd", &bgpd(node))?;
         Ok(frr)
     }

@@ -80,7 +80,7 @@ impl Header {
 /// What an OPEN message offers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Open {
-    /// AS number of its sender.
+    /// Number of its sender's AS.
     pub(super) own_as: u32,
     /// Unicast of IPv4 and of IPv6; neither where it names no family, which is IPv4.
     families: [bool; 2],

@@ -213,7 +213,8 @@ impl Rack {
         text
     }
 
-    /// Router of a node, started with routes to what is behind the others, once it forwards on all interfaces.
+    /// Starts the router of a node with static routes to the external prefixes of the others; returns when it forwards on
+    /// all interfaces.
     ///
     /// # Panics
     /// When it does not.
@@ -226,7 +227,7 @@ impl Rack {
         router
     }
 
-    /// Router of a node, started without routes to what is behind the others, once it forwards on so many interfaces.
+    /// Starts the router of a node without routes to the others; returns when it forwards on `interfaces` interfaces.
     ///
     /// # Panics
     /// When it does not.
@@ -236,7 +237,7 @@ impl Rack {
         Router::start_program(&self.program, command, &place.namespace, &words, interfaces)
     }
 
-    /// Router of a node, started without waiting for anything.
+    /// Starts the router of a node; returns at once.
     pub fn begin(&self, node: usize) -> Router {
         let place = &self.places[node];
         let words = place.config.display().to_string();

@@ -27,7 +27,7 @@ use crate::xdp::lab::set_forwarding;
 const LONGEST: Duration = Duration::from_secs(10);
 /// Time between two looks for that.
 const TICK: Duration = Duration::from_millis(1);
-/// Interfaces that a node forwards on: its external one and those to the others.
+/// Number of interfaces of a node: the external one and the internal ones.
 const INTERFACES: u64 = NODES as u64;
 /// Exit code of a missing privilege.
 const PERMISSION: i32 = 4;
@@ -202,7 +202,7 @@ impl Spaces {
         text
     }
 
-    /// Whether a node forwards on all interfaces and knows what is behind all nodes.
+    /// Whether a node forwards on all of its interfaces and has the routes of all nodes.
     fn is_routed(&mut self, node: usize) -> Result<bool> {
         let place = &mut self.places[node];
         let Some(router) = &mut place.router else { return Ok(false) };

@@ -28,7 +28,7 @@ pub(super) struct Scene<'a> {
 }
 
 impl Scene<'_> {
-    /// Share of the sent packets that arrived, in per cent; those under way count as lost.
+    /// Delivery ratio in per cent; packets in flight count as lost.
     #[allow(clippy::cast_precision_loss, reason = "a share for people")]
     fn delivered(&self) -> f64 {
         self.arrived as f64 / self.sent.max(1) as f64 * 100.0

@@ -23,7 +23,7 @@ pub(super) const REFLECTORS: usize = 2;
 pub(super) const FRAME_BYTES: usize = 1_400;
 /// Bytes of its frame outside.
 pub(super) const OUTER_BYTES: usize = FRAME_BYTES - 4;
-/// Rate R of an external port, in packets a second: what four processes and their sender forward on two cores.
+/// Rate R of an external interface in packets per second, low enough for four nodes and the sender on two cores.
 pub(super) const PORT_PPS: u64 = 1_800;
 /// Rate R in bit/s of internal frames.
 pub(super) const PORT_BPS: u64 = PORT_PPS * FRAME_BYTES as u64 * 8;

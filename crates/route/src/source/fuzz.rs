@@ -108,7 +108,7 @@ fn session(kind: &SourceKind, bytes: &[u8], size: usize) -> Session {
     let count = |is: RouteEvent| said.iter().filter(|event| **event == is).count();
     let started = count(RouteEvent::StartOfTable);
     assert_eq!(started, usize::from(!bytes.is_empty()));
-    assert_eq!(count(RouteEvent::EndOfTable), started);
+    assert_eq!(count(RouteEvent::EndOfTable), usize::from(commit > 0));
     (said, failed, source.rejected(), out)
 }
 

@@ -11,6 +11,7 @@ pub mod kernel;
 pub mod line;
 #[cfg(test)]
 pub(crate) mod real;
+mod replay;
 mod rtnetlink;
 pub mod table;
 pub mod words;

@@ -19,9 +19,8 @@
 //!
 //! **How messages are read.** Path identifiers and families are as the OPEN messages of a peer agree, which Peer Up has.
 //!
-//! **End of the table.** All peers have sent End-of-RIB for each of their families, at the earliest
-//! [`super::SessionSpec::sweep_after`] after the begin of the session, as peers may come up later; or no routes came for that
-//! time: FRR reports End-of-RIB for peers alone that were up before the session.
+//! **End of the table.** By the rules of [`super::replay`]; the mark is End-of-RIB of all peers for each of their families,
+//! which FRR sends only for peers that were up before the session.
 //!
 //! Cost: about 1 us a route; memory for each path of each peer ([`Ribs`]).
 //! Limits: unicast; a message of at most 1 MiB; one path a prefix.
@@ -31,8 +30,9 @@ mod peer;
 pub(super) mod tests;
 
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use super::replay::Replay;
 use super::{Rejected, RouteSource, SourceError, SourceKind, SourceSpec, Transport};
 use crate::bgp::ribs::{Change, Ribs};
 use crate::bgp::update::{Statement, UPDATE, message, update};
@@ -60,18 +60,9 @@ const PEER_UP: u8 = 3;
 
 type Sink<'a> = &'a mut dyn FnMut(RouteEvent);
 
-/// The table that a router sends after it has connected.
-#[derive(Clone, Copy, Debug)]
-enum Table {
-    New,
-    Open { since: Instant, last: Instant },
-    Complete,
-}
-
 /// One session.
 struct Bmp {
-    sweep_after: Duration,
-    table: Table,
+    replay: Replay,
     peers: HashMap<Key, Peer>,
     /// Whether the router sends routes behind the policy: those before it do not count any more, of no peer.
     post_policy: bool,
@@ -85,8 +76,7 @@ struct Bmp {
 impl Bmp {
     fn new(spec: &SourceSpec) -> Self {
         Self {
-            sweep_after: spec.session.sweep_after,
-            table: Table::New,
+            replay: Replay::new(spec.session.sweep_after),
             peers: HashMap::new(),
             post_policy: false,
             over: false,
@@ -104,9 +94,8 @@ impl RouteSource for Bmp {
         now: Instant,
         sink: Sink<'_>,
     ) -> Result<usize, SourceError> {
-        if let Table::New = self.table {
+        if self.replay.begin(now) {
             sink(RouteEvent::StartOfTable);
-            self.table = Table::Open { since: now, last: now };
         }
         let given = bytes.len();
         while let &[version, a, b, c, d, kind, ..] = bytes {
@@ -123,12 +112,8 @@ impl RouteSource for Bmp {
             let Some((whole, rest)) = bytes.split_at_checked(len) else { break };
             bytes = rest;
             self.messages += 1;
-            // Of a peer that it does not reach FRR reports the loss at each try.
-            if let Table::Open { last, .. } = &mut self.table
-                && matches!(kind, ROUTE_MONITORING | PEER_UP)
-            {
-                *last = now;
-            }
+            // Not Peer Down: FRR sends it at each try to reach a peer.
+            self.replay.note(matches!(kind, ROUTE_MONITORING | PEER_UP).into(), now);
             if let Err(what) = self.message(kind, Fields(&whole[HEADER_BYTES..]), sink) {
                 self.reject(what);
             }
@@ -145,11 +130,8 @@ impl RouteSource for Bmp {
     }
 
     fn tick(&mut self, now: Instant, sink: Sink<'_>) {
-        let Table::Open { since, last } = self.table else { return };
-        let for_long = |from| now.saturating_duration_since(from) >= self.sweep_after;
-        let ended = self.counted().next().is_some() && self.counted().all(Peer::has_ended);
-        if ended && for_long(since) || for_long(last) {
-            self.table = Table::Complete;
+        let marked = self.counted().next().is_some() && self.counted().all(Peer::has_ended);
+        if self.replay.completes(marked, now) {
             sink(RouteEvent::EndOfTable);
         }
     }

@@ -1,5 +1,7 @@
 //! What each message becomes, and a recorded stream.
 
+use std::time::Duration;
+
 use super::*;
 use crate::source::real::data;
 use crate::source::table::decompress::Decoded;

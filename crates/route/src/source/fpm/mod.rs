@@ -16,9 +16,7 @@
 //! [`RouteEvent::Commit`].
 //!
 //! **End of the table.** Zebra sends everything after it has connected and does not report the end of that. The table
-//! is complete after a silence ([`super::SessionSpec::sweep_after`]); on a network that is never silent, in the
-//! first second after [`LONGEST`] that brings fewer than [`SLOW`] messages: a replay brings a hundred times as many.
-//! Then routes of the session before that were not repeated are withdrawn; until then they forward.
+//! is complete by the rules of [`super::replay`]. Then routes of the session before that were not repeated are withdrawn; until then they forward.
 //!
 //! **Acknowledgements.** FRR 8.5 and later read the stream in the other direction. Each route returns as it came, with
 //! `RTM_F_OFFLOAD`, once readers see it, or with `RTM_F_OFFLOAD_FAILED` where it was refused: see [`acks`]. FRR before 8.5
@@ -39,8 +37,9 @@ mod objects;
 #[cfg(test)]
 mod tests;
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use super::replay::Replay;
 use super::rtnetlink::{self, Body, Unsupported};
 use super::{Rejected, RouteSource, SourceError, SourceKind, SourceSpec, Transport};
 use crate::event::{RouteEvent, RouteKey, RouteUpdate, Target};
@@ -69,27 +68,6 @@ const VERSION: u8 = 1;
 const NETLINK: u8 = 1;
 const HEADER_BYTES: usize = 4;
 
-/// Time from which on a table is complete also without a silence.
-const LONGEST: Duration = Duration::from_secs(60);
-/// Fewer messages a second than these are no replay.
-const SLOW: u32 = 1000;
-const SECOND: Duration = Duration::from_secs(1);
-
-/// The table that zebra sends after it has connected.
-#[derive(Clone, Copy, Debug)]
-enum Table {
-    /// Nothing was read yet, not even that there is a session.
-    New,
-    Open {
-        since: Instant,
-        /// The latest frame.
-        last: Instant,
-        /// The present second, and messages in it.
-        second: (Instant, u32),
-    },
-    Complete,
-}
-
 /// Deletions of a frame that is not at its end.
 #[derive(Debug, Default)]
 struct Held {
@@ -99,8 +77,7 @@ struct Held {
 
 /// One session.
 struct Fpm {
-    sweep_after: Duration,
-    table: Table,
+    replay: Replay,
     held: Held,
     objects: Objects,
     acks: Option<Acks>,
@@ -114,8 +91,7 @@ type Sink<'a> = &'a mut dyn FnMut(RouteEvent);
 impl Fpm {
     fn new(spec: &SourceSpec) -> Self {
         Self {
-            sweep_after: spec.session.sweep_after,
-            table: Table::New,
+            replay: Replay::new(spec.session.sweep_after),
             held: Held::default(),
             objects: Objects::default(),
             acks: spec.session.acknowledge.then(Acks::default),
@@ -132,9 +108,8 @@ impl RouteSource for Fpm {
         now: Instant,
         sink: Sink<'_>,
     ) -> Result<usize, SourceError> {
-        if let Table::New = self.table {
+        if self.replay.begin(now) {
             sink(RouteEvent::StartOfTable);
-            self.table = Table::Open { since: now, last: now, second: (now, 0) };
         }
         let given = bytes.len();
         while let &[version, kind, high, low, ..] = bytes {
@@ -159,24 +134,14 @@ impl RouteSource for Fpm {
                     1
                 }
             };
-            if let Table::Open { last, second, .. } = &mut self.table {
-                *last = now;
-                second.1 = second.1.saturating_add(messages);
-            }
+            self.replay.note(messages, now);
             sink(RouteEvent::Commit(self.frames));
         }
         Ok(given - bytes.len())
     }
 
     fn tick(&mut self, now: Instant, sink: Sink<'_>) {
-        let Table::Open { since, last, second } = &mut self.table else { return };
-        let mut complete = now.saturating_duration_since(*last) >= self.sweep_after;
-        if now.saturating_duration_since(second.0) >= SECOND {
-            complete |= second.1 < SLOW && now.saturating_duration_since(*since) >= LONGEST;
-            *second = (now, 0);
-        }
-        if complete {
-            self.table = Table::Complete;
+        if self.replay.completes(false, now) {
             sink(RouteEvent::EndOfTable);
         }
     }

@@ -17,7 +17,7 @@ use crate::source::rtnetlink;
 /// Most groups in one another.
 const DEEPEST: usize = 8;
 /// Most members of members that are looked at for one group.
-const LARGEST: usize = 65_536;
+const LARGEST: usize = 4_096;
 /// Largest weight of a member of a flat group.
 const HEAVIEST: u128 = 65_536;
 

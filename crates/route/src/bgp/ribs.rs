@@ -6,7 +6,7 @@
 //! external peer before an internal one, lowest BGP identifier, lowest address of the peer, lowest path identifier.
 //!
 //! Shape:  a map from prefixes to their paths; a path is peer, identifier and shared attributes, 16 bytes.
-//! Cost:   a change compares the paths of its prefix; the loss of a peer visits all prefixes.
+//! Cost:   a change compares the paths of its prefix; the loss of a peer that has paths visits all prefixes.
 //! Limits: one path a prefix, no multipath.
 
 use core::net::IpAddr;
@@ -57,6 +57,8 @@ type Paths = Vec<Path>;
 #[derive(Clone, Debug, Default)]
 pub struct Ribs {
     peers: Vec<Peer>,
+    /// Number of paths of each peer.
+    counts: Vec<usize>,
     /// Numbers of peers that are gone.
     free: Vec<PeerNumber>,
     prefixes: HashMap<AnyPrefix, Paths>,
@@ -70,6 +72,7 @@ impl Ribs {
             return number;
         }
         self.peers.push(peer);
+        self.counts.push(0);
         PeerNumber::try_from(self.peers.len() - 1).expect("fewer peers than addresses")
     }
 
@@ -81,6 +84,7 @@ impl Ribs {
 
     /// Removes the routes of all peers.
     pub fn clear(&mut self, visit: &mut dyn FnMut(Change)) {
+        self.counts.fill(0);
         for (prefix, _) in self.prefixes.drain() {
             visit(Change { prefix, next_hop: None });
         }
@@ -88,8 +92,14 @@ impl Ribs {
 
     /// Removes the routes of a peer.
     pub fn clear_peer(&mut self, peer: PeerNumber, visit: &mut dyn FnMut(Change)) {
+        if std::mem::take(&mut self.counts[peer as usize]) == 0 {
+            return;
+        }
         let peers = &self.peers;
         self.prefixes.retain(|&prefix, paths| {
+            if paths.iter().all(|path| path.peer != peer) {
+                return true;
+            }
             let before = next_hop(paths);
             paths.retain(|path| path.peer != peer);
             choose(peers, paths);
@@ -114,7 +124,10 @@ impl Ribs {
         let new = Path { peer, id, attributes: attributes.clone() };
         match paths.iter_mut().find(|path| (path.peer, path.id) == (peer, id)) {
             Some(path) => *path = new,
-            None => paths.push(new),
+            None => {
+                paths.push(new);
+                self.counts[peer as usize] += 1;
+            }
         }
         choose(&self.peers, paths);
         let now = next_hop(paths);
@@ -124,8 +137,9 @@ impl Ribs {
     /// A peer has withdrawn a path; the change that follows, if there is one.
     pub fn withdraw(&mut self, peer: PeerNumber, prefix: AnyPrefix, id: u32) -> Option<Change> {
         let Entry::Occupied(mut paths) = self.prefixes.entry(prefix) else { return None };
-        let before = next_hop(paths.get());
+        let (before, count) = (next_hop(paths.get()), paths.get().len());
         paths.get_mut().retain(|path| (path.peer, path.id) != (peer, id));
+        self.counts[peer as usize] -= count - paths.get().len();
         choose(&self.peers, paths.get_mut());
         let now = next_hop(paths.get());
         if paths.get().is_empty() {
@@ -248,9 +262,11 @@ mod tests {
         assert_eq!(hop(ribs.withdraw(near, prefix(), 5)), is(27));
         assert_eq!(hop(ribs.withdraw(near, prefix(), 5)), None, "it is gone");
         let mut changes = Vec::new();
+        assert_eq!(ribs.counts, [1, 1, 1]);
         ribs.remove_peer(near, &mut |change| changes.push(change.next_hop));
         ribs.remove_peer(internal, &mut |change| changes.push(change.next_hop));
         ribs.clear_peer(far, &mut |change| changes.push(change.next_hop));
+        assert_eq!(ribs.counts, [0; 3]);
         assert_eq!((changes, ribs.len()), (vec![Some([192, 0, 2, 3].into()), None], 0));
         assert_eq!(ribs.add_peer(peer(9, true)), internal, "a number is used again");
         ribs.announce(far, prefix(), 0, &Arc::new(attributes(3)));

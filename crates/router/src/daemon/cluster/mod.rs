@@ -266,7 +266,7 @@ impl Node {
             self.host = None;
             return Vec::new();
         };
-        changed |= self.reach.follow(&self.fabric, Instant::now());
+        changed |= self.reach.follow(&self.fabric, &self.membership, Instant::now());
         let is_whole = |host: &Host| host.link() == link && !host.is_due(Instant::now());
         if !changed && self.host.as_ref().is_some_and(is_whole) {
             return Vec::new();

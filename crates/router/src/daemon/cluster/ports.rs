@@ -122,9 +122,16 @@ impl ClusterPorts {
         };
         self.fabric.set_role(port, PortRole::Internal);
         state.internal[at].port = Some(port);
-        // Relaxed: the thread of the probes sees it with its next interval.
-        state.internal[at].ready.store(true, Relaxed);
         self.set_links(&state);
+    }
+
+    /// An internal interface receives, with its program: the probes may find its links up.
+    pub(in crate::daemon) fn receives(&self, port: u16) {
+        let state = self.state();
+        if let Some(internal) = state.internal.iter().find(|known| known.port == Some(port)) {
+            // Relaxed: the thread of the probes sees it with its next interval.
+            internal.ready.store(true, Relaxed);
+        }
     }
 
     /// A port is not driven any more.
@@ -137,6 +144,12 @@ impl ClusterPorts {
         internal.port = None;
         internal.ready.store(false, Relaxed);
         self.fabric.set_role(port, PortRole::External);
+        // Not only with the next interval of the probes: the number may be that of another interface by then.
+        for node in
+            state.numbers.values().filter(|&&node| self.fabric.links.port(node) == Some(port))
+        {
+            self.fabric.links.set_usable(*node, false);
+        }
         self.set_links(&state);
     }
 

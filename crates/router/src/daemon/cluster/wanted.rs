@@ -34,11 +34,19 @@ pub(super) struct Reach {
 
 impl Reach {
     /// Follows the state of the members; returns whether one was lost or came back.
-    pub(super) fn follow(&mut self, fabric: &Fabric, now: Instant) -> bool {
+    pub(super) fn follow(
+        &mut self,
+        fabric: &Fabric,
+        membership: &Membership,
+        now: Instant,
+    ) -> bool {
         let mut reader = fabric.reader();
         let members = reader.pin();
+        // The number of a node that has left may be another one's later.
+        let known = |node: &NodeId| membership.members.iter().any(|record| record.number == *node);
+        self.reached.retain(known);
         let (down, up): (Vec<_>, Vec<_>) =
-            members.all().partition(|&node| members.node(node) == NodeState::Down);
+            members.all().filter(known).partition(|&node| members.node(node) == NodeState::Down);
         self.follow_states(&up, &down, now)
     }
 

@@ -199,6 +199,7 @@ impl Interfaces {
             cluster.open(&ready.state.name, *port);
             return guard
                 .add_fabric_port(*port, *link, classifier, attached, cluster.programs())
+                .inspect(|()| cluster.receives(*port))
                 .inspect_err(|_| cluster.close(*port))
                 .map_err(Into::into);
         }

@@ -212,7 +212,7 @@ mod tests {
             message.statements(&mut |statement| {
                 said.push(match statement {
                     Statement::Announced(prefix, path, a) => {
-                        format!("{prefix} {path} {} {:?}", a.next_hop, a.neighbor_as)
+                        format!("{prefix} {path} {} {}", a.next_hop, a.as_path_len)
                     }
                     Statement::Withdrawn(prefix, path) => format!("{prefix} {path} -"),
                     Statement::EndOfRib { v6 } => format!("end {v6}"),
@@ -257,16 +257,16 @@ mod tests {
             said(&all).unwrap(),
             [
                 "10.0.0.0/8 0 -",
-                "12.1.2.0/24 0 192.0.2.1 Some(65543)",
+                "12.1.2.0/24 0 192.0.2.1 1",
                 "10.0.0.0/8 0 -",
-                "12.1.2.0/24 0 192.0.2.1 Some(7)",
-                "2001:db8::/32 0 ::1 None",
+                "12.1.2.0/24 0 192.0.2.1 1",
+                "2001:db8::/32 0 ::1 0",
                 "192.0.2.9 AS7 5 to 6",
                 "192.0.2.9 AS65543 6 to 1",
                 "10.0.0.0/8 3 -",
-                "11.0.0.0/8 4 192.0.2.1 Some(7)",
+                "11.0.0.0/8 4 192.0.2.1 1",
                 "10.0.0.0/8 3 -",
-                "11.0.0.0/8 4 192.0.2.1 Some(65543)",
+                "11.0.0.0/8 4 192.0.2.1 1",
                 "end false",
             ]
         );

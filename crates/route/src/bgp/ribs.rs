@@ -201,7 +201,6 @@ mod tests {
             next_hop: [192, 0, 2, hop].into(),
             local_pref: None,
             as_path_len: 3,
-            neighbor_as: Some(65001),
             origin: 0,
             med: None,
         }

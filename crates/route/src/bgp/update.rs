@@ -55,8 +55,6 @@ pub struct PathAttributes {
     pub local_pref: Option<u32>,
     /// Length of AS_PATH: a set counts as one, segments of a confederation not at all (RFC 5065).
     pub as_path_len: u32,
-    /// First AS number of AS_PATH.
-    pub neighbor_as: Option<u32>,
     /// ORIGIN: 0 IGP, 1 EGP, 2 INCOMPLETE.
     pub origin: u8,
     /// MULTI_EXIT_DISC, where there is one.
@@ -184,7 +182,7 @@ pub fn attributes(
 struct Read {
     next_hop: Option<IpAddr>,
     local_pref: Option<u32>,
-    as_path: (u32, Option<u32>),
+    as_path_len: u32,
     origin: Option<u8>,
     med: Option<u32>,
 }
@@ -197,49 +195,38 @@ impl Read {
             LOCAL_PREF => self.local_pref = Some(number()?),
             MULTI_EXIT_DISC => self.med = Some(number()?),
             ORIGIN => self.origin = Some(data.u8()?),
-            AS_PATH => self.as_path = as_path(data, short_as)?,
+            AS_PATH => self.as_path_len = as_path_len(data, short_as)?,
             _ => {}
         }
         Ok(())
     }
 
     fn with(&self, next_hop: IpAddr) -> PathAttributes {
-        let (as_path_len, neighbor_as) = self.as_path;
         PathAttributes {
             next_hop,
             local_pref: self.local_pref,
-            as_path_len,
-            neighbor_as,
+            as_path_len: self.as_path_len,
             origin: self.origin.unwrap_or(INCOMPLETE),
             med: self.med,
         }
     }
 }
 
-/// Length of an AS path, and its first AS number.
-fn as_path(mut data: Fields<'_>, short_as: bool) -> Result<(u32, Option<u32>), Words> {
+/// AS numbers of an AS path that count.
+fn as_path_len(mut data: Fields<'_>, short_as: bool) -> Result<u32, Words> {
     const SET: u8 = 1;
     const SEQUENCE: u8 = 2;
-    let (mut len, mut first) = (0, None);
+    let mut len = 0;
     while !data.0.is_empty() {
         let (kind, count) = (data.u8()?, data.u8()?);
-        let width = if short_as { 2 } else { 4 };
-        let mut numbers = Fields(data.take(usize::from(count) * width)?);
-        match kind {
-            SET => len += 1,
-            SEQUENCE => {
-                len += u32::from(count);
-                if first.is_none() && count > 0 {
-                    first = Some(match short_as {
-                        true => numbers.u16()?.into(),
-                        false => numbers.array().map(u32::from_be_bytes)?,
-                    });
-                }
-            }
-            _ => {}
-        }
+        data.take(usize::from(count) * if short_as { 2 } else { 4 })?;
+        len += match kind {
+            SET => 1,
+            SEQUENCE => u32::from(count),
+            _ => 0,
+        };
     }
-    Ok((len, first))
+    Ok(len)
 }
 
 /// Whether a family is IPv6 unicast or IPv4 unicast; `None` for others.
@@ -282,8 +269,8 @@ mod tests {
         update(Fields(body), encoding, &mut |statement| {
             said.push(match statement {
                 Statement::Announced(prefix, path, a) => format!(
-                    "{prefix} {path} {} pref {:?} len {} from {:?} origin {} med {:?}",
-                    a.next_hop, a.local_pref, a.as_path_len, a.neighbor_as, a.origin, a.med
+                    "{prefix} {path} {} pref {:?} len {} origin {} med {:?}",
+                    a.next_hop, a.local_pref, a.as_path_len, a.origin, a.med
                 ),
                 Statement::Withdrawn(prefix, path) => format!("{prefix} {path} -"),
                 Statement::EndOfRib { v6 } => format!("end {v6}"),
@@ -308,10 +295,7 @@ mod tests {
         let body = [&counted(&[8, 10])[..], &counted(&attributes), &[24, 12, 1, 2]].concat();
         assert_eq!(
             said(&body, Encoding::default()).unwrap(),
-            [
-                "10.0.0.0/8 0 -",
-                "12.1.2.0/24 0 192.0.2.1 pref Some(200) len 3 from Some(65001) origin 0 med Some(5)"
-            ]
+            ["10.0.0.0/8 0 -", "12.1.2.0/24 0 192.0.2.1 pref Some(200) len 3 origin 0 med Some(5)"]
         );
         for cut in 0..body.len() {
             // A message may end behind any prefix.
@@ -327,7 +311,7 @@ mod tests {
         let encoding = Encoding { short_as: true, add_path: [true, false] };
         assert_eq!(
             said(&v4, encoding).unwrap(),
-            ["10.0.0.0/8 9 192.0.2.1 pref None len 0 from None origin 2 med None"]
+            ["10.0.0.0/8 9 192.0.2.1 pref None len 0 origin 2 med None"]
         );
         // IPv4 with a next hop of IPv6, and VPN prefixes, which are passed over.
         let mut reach = vec![0x80, 14, 0, 0, 1, 1, 16];
@@ -338,7 +322,7 @@ mod tests {
         let body = [&counted(&[])[..], &counted(&[&vpn[..], &reach].concat())].concat();
         assert_eq!(
             said(&body, Encoding::default()).unwrap(),
-            ["10.0.0.0/8 0 2001:db8::1 pref None len 0 from None origin 2 med None"]
+            ["10.0.0.0/8 0 2001:db8::1 pref None len 0 origin 2 med None"]
         );
     }
 

@@ -36,16 +36,16 @@ const _: () = assert!(size_of::<Entry>() == 8, "an entry is 8 bytes");
 pub struct Flow {
     /// Hash of the flow's addresses and ports; its low bits pick the entry.
     pub hash: u32,
-    /// Input node.
+    /// Ingress node.
     pub from: NodeId,
-    /// Output node.
+    /// Egress node.
     pub to: NodeId,
 }
 
 /// What the table did for a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The packet leaves by its input node.
+    /// The packet leaves by its ingress node.
     Local,
     /// The packet continues a flowlet.
     Kept,
@@ -86,7 +86,7 @@ impl Flowlets {
 
     /// Path of a packet at the time `now`, in ticks; `None` where `choose` finds none.
     ///
-    /// A packet whose input node is its output node takes no link and no entry. For others `choose` makes a new
+    /// A packet whose ingress node is its egress node takes no link and no entry. For others `choose` makes a new
     /// choice, and `overloaded` reports whether the link of a kept path is full: then the flowlet is in
     /// spray mode, a choice a packet, until it ends.
     #[inline]

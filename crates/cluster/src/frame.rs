@@ -1,13 +1,13 @@
 //! The frame on an internal link: 18 bytes before the IP packet, and the link address that names an adjacency of another node.
 //!
-//! Source: RouteBricks, SOSP 2009, section 5 encodes the output node in the destination MAC, so that no node after the input
-//!         reads an IP header. The adjacency index spares the output node its lookup.
+//! Source: RouteBricks, SOSP 2009, section 5 encodes the egress node in the destination MAC, so that no node after the input
+//!         reads an IP header. The adjacency index spares the egress node its lookup.
 //! Shape:  all fields big-endian; both addresses are locally administered unicast, so that an ordinary switch forwards the
 //!         frame by its hop target:
 //!
 //! ```text
-//!          0  02 | cluster id | hop target 16 | output node 16
-//!          6  02 | cluster id | sending node 16 | phase 8 | epoch 8      phase: 1 to an intermediate, 2 to the output node
+//!          0  02 | cluster id | hop target 16 | egress node 16
+//!          6  02 | cluster id | sending node 16 | phase 8 | epoch 8      phase: 1 to an intermediate, 2 to the egress node
 //!         12  EtherType 16 | adjacency index 24 | class 8                class: 0 data, 255 probe
 //!         18  the IP packet, or a probe
 //! ```
@@ -16,7 +16,7 @@
 //! Limits: 65,535 nodes, 2^24 - 1 adjacencies a node; an internal MTU of at least 4 bytes more than that of the fabric interface.
 //!
 //! On the fabric interface of a node an adjacency of another node is a neighbor with the address
-//! `02 | adjacency index 24 | output node 16`; index 0 has the output node look the destination up.
+//! `02 | adjacency index 24 | egress node 16`; index 0 has the egress node look the destination up.
 
 use fingerpost_route::Mac;
 
@@ -37,7 +37,7 @@ pub const ETHERTYPE: u16 = 0x88b5;
 /// Offset of the byte that has the class of a frame.
 pub const CLASS_AT: u8 = 17;
 
-/// Adjacency index that has the output node look the destination up.
+/// Adjacency index that has the egress node look the destination up.
 pub const LOOKUP: u32 = 0;
 
 /// First byte of both addresses: locally administered, unicast.
@@ -75,11 +75,11 @@ pub struct Header {
     pub sender: NodeId,
     /// Phase of the packet.
     pub phase: Phase,
-    /// Low 8 bits of the adjacency epoch of the output node that the sender knew.
+    /// Low 8 bits of the adjacency epoch of the egress node that the sender knew.
     pub epoch: u8,
     /// EtherType of internal frames.
     pub ethertype: u16,
-    /// Adjacency index at the output node, below 2^24; [`LOOKUP`] for none.
+    /// Adjacency index at the egress node, below 2^24; [`LOOKUP`] for none.
     pub adjacency: u32,
     /// What the frame carries.
     pub class: FrameClass,
@@ -175,11 +175,11 @@ pub struct Arrivals {
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival([u64; 2]);
 
-/// Bits of the words that are alike: all but those of the output node, and the EtherType.
+/// Bits of the words that are alike: all but those of the egress node, and the EtherType.
 const ALIKE: [u64; 2] =
     [!(0xffff << OUTPUT_AT), u64::from_le_bytes([0, 0, 0, 0, 0xff, 0xff, 0, 0])];
 
-/// Where the output node is in the first word.
+/// Where the egress node is in the first word.
 const OUTPUT_AT: u32 = 32;
 
 /// The hop target in the first word.
@@ -221,7 +221,7 @@ impl Arrivals {
         (other == 0 && (phase == 1 || phase == 2)).then_some(Arrival([first, second]))
     }
 
-    /// Turns a frame of phase 1 into one of phase 2, from this node to its output node.
+    /// Turns a frame of phase 1 into one of phase 2, from this node to its egress node.
     #[inline(always)]
     pub fn send_on(&self, Arrival([first, second]): Arrival, frame: &mut [u8]) {
         let first = first & !HOP | first >> 16 & HOP;
@@ -258,9 +258,9 @@ fn words(b: &[u8; HEADER_BYTES]) -> [u64; 2] {
 /// An adjacency of another node, as a neighbor on the fabric interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FabricAddr {
-    /// Adjacency index at the output node, below 2^24; [`LOOKUP`] for none.
+    /// Adjacency index at the egress node, below 2^24; [`LOOKUP`] for none.
     pub adjacency: u32,
-    /// Output node.
+    /// Egress node.
     pub output: NodeId,
 }
 

@@ -1,4 +1,4 @@
-//! What a packet costs all nodes that it crosses: input, transit and output node one behind the other, in one thread.
+//! What a packet costs all nodes that it crosses: input, transit and egress node one behind the other, in one thread.
 //!
 //! A packet of a cluster costs the sum of what it costs each node. The runs of `cluster.rs` measure a node alone, between a
 //! generator and sinks; here three of them are joined by wires that move frames without copying them, and what the whole
@@ -35,7 +35,7 @@ const NODES: [NodeId; 3] = [0, 1, 2];
 /// A path over three nodes.
 pub(super) struct Chain {
     nodes: [Path; 3],
-    /// Keeps the tables of the input node.
+    /// Keeps the tables of the ingress node.
     _control: Control,
 }
 
@@ -110,7 +110,7 @@ impl Measured for Chain {
     }
 }
 
-/// The tables of the input node: next hops on the first egress are adjacencies of the output node, by the number of the next
+/// The tables of the ingress node: next hops on the first egress are adjacencies of the egress node, by the number of the next
 /// hop.
 fn learn(scene: &Scene<'_>) -> Result<Control> {
     let tables = scene.options.tables.only(4);

@@ -1,7 +1,7 @@
 //! What a packet costs a node of a cluster: input, transit and output, each from memory to memory.
 //!
 //! The graph is that of the router with the elements of a cluster node. `cluster-input` receives packets of the outside, looks
-//! them up and sends them as internal frames; the output node of a packet is the number of its next hop. `cluster-transit`
+//! them up and sends them as internal frames; the egress node of a packet is the number of its next hop. `cluster-transit`
 //! receives internal frames of phase 1 and sends them on. `cluster-output` receives internal frames with an adjacency index
 //! each and sends the packets to their neighbors. Frames are as long as those of `graph-v4`, internal frames 4 bytes longer. IPv4 alone: the generator's header does not hold an IPv6 packet behind an internal header.
 
@@ -80,7 +80,7 @@ pub(crate) fn node(hop: u32) -> Result<NodeId> {
     number.filter(|&node| node != OWN).context("a table of at most 1,023 next hops")
 }
 
-/// Header of an internal frame from node 1 to the node that is measured: of phase 1 to another output node, of phase 2 to
+/// Header of an internal frame from node 1 to the node that is measured: of phase 1 to another egress node, of phase 2 to
 /// this one.
 pub(crate) fn header(output: NodeId, index: u32) -> Header {
     Header {
@@ -165,7 +165,7 @@ impl Scene<'_> {
         run
     }
 
-    /// Index of the adjacency of each next hop in use, as the forwarding tables of an output node have it.
+    /// Index of the adjacency of each next hop in use, as the forwarding tables of an egress node have it.
     pub(super) fn set_outputs(&self, output: &Fabric) -> Result<()> {
         let mut reader = self.control.reader();
         let forwarding = reader.pin();
@@ -179,7 +179,7 @@ impl Scene<'_> {
         Ok(())
     }
 
-    /// Whether a frame that leaves by an egress is as the output node of its destination sends it, with this TTL.
+    /// Whether a frame that leaves by an egress is as the egress node of its destination sends it, with this TTL.
     pub(super) fn leaves(&self, ttl: u8) -> impl Fn(usize, &[u8]) -> bool + Send + Sync + 'static {
         let hops: HashMap<u32, u32> = self.found.iter().map(|(addr, hop)| (*addr, hop.0)).collect();
         move |way, frame| {
@@ -244,7 +244,7 @@ impl Scene<'_> {
         Ok(self.run(RUNS[1], path, checked))
     }
 
-    /// The input node has counted the TTL: here it leaves with the one that it came with.
+    /// The ingress node has counted the TTL: here it leaves with the one that it came with.
     fn output(&self) -> Result<(Run, Path)> {
         let output = fabric(&mut Heap)?;
         output.set_role(self.ports.input, PortRole::Internal);

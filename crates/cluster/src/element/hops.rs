@@ -7,7 +7,7 @@ use fingerpost_packet::frame::Batch;
 use fingerpost_packet::frame::wire::checksum::update;
 use fingerpost_packet::frame::wire::{ETHER_BYTES, Ether, Ip4Mut, Ip6Mut, ether};
 
-/// Gives back the hop that the input node has counted.
+/// Gives back the hop that the ingress node has counted.
 pub(super) fn count_up(frame: &mut [u8], ipv6: bool) {
     change(frame, ipv6, |hops| Some(hops.saturating_add(1)));
 }

@@ -1,7 +1,7 @@
 //! `ClusterInput`: the path of a packet through the fabric, and the internal header.
 //!
 //! Source: RouteBricks, SOSP 2009, section 3; `rule` has what differs.
-//! Shape:  packets whose egress port is the fabric interface arrive with a link header whose destination names the output node
+//! Shape:  packets whose egress port is the fabric interface arrive with a link header whose destination names the egress node
 //!         and its adjacency ([`FabricAddr`]); they leave with the internal header by an internal port. Others pass.
 //! Cost:   a hash of the flow, an entry of the flowlet table, three backlogs at most; 4 bytes more in front of the packet.
 //!
@@ -96,7 +96,7 @@ impl ClusterInput {
         }
     }
 
-    /// The path of packet `i` to its output node.
+    /// The path of packet `i` to its egress node.
     fn path(&mut self, i: usize, to: NodeId, batch: &Batch, cx: &Context<'_>) -> Option<Path> {
         let (settings, members) = (self.fabric.settings, self.members.pinned());
         let from = settings.node;

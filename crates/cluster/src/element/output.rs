@@ -1,9 +1,9 @@
-//! `ClusterOutput`: packets whose output node this is, out of the internal frame and to the adjacency that it names.
+//! `ClusterOutput`: packets whose egress node this is, out of the internal frame and to the adjacency that it names.
 //!
-//! Source: RouteBricks, SOSP 2009: the output node looks nothing up.
+//! Source: RouteBricks, SOSP 2009: the egress node looks nothing up.
 //! Cost:   one cache line a packet; a search among the host's own addresses for packets without an adjacency.
 //!
-//! The input node has counted the TTL down. It is given back here, since the ordinary path counts once: an ICMP error then
+//! The ingress node has counted the TTL down. It is given back here, since the ordinary path counts once: an ICMP error then
 //! quotes the packet as the input received it. Outputs: `action4` and `action6` have the forwarding action of the adjacency
 //! in their metadata; `lookup4` and `lookup6` are looked up, since the frame names no adjacency or one of an old epoch;
 //! `host` has packets to the host's own addresses, for the fabric interface.

@@ -172,7 +172,7 @@ fn every_node_reaches_every_other_one() {
                 let [(node, EXTERNAL, frame, passed)] = &out[..] else { panic!("{out:?}") };
                 assert_eq!(*node, to);
                 longest = longest.max(*passed);
-                // Link addresses of the output node, TTL counted once, all else as it was.
+                // Link addresses of the egress node, TTL counted once, all else as it was.
                 let mut expected = sent.clone();
                 expected[..6].copy_from_slice(&neighbor_mac(NEIGHBOR).0);
                 expected[6..12].copy_from_slice(&port_mac(0).0);

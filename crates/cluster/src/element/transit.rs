@@ -5,7 +5,7 @@
 //!         link and a count. The fields of a frame are read one by one only where it is refused.
 //!
 //! Outputs: packets of the outside pass by output 0; `own` has what the host sends on the fabric interface, `out` packets
-//! in phase 2 with their egress port, `output` packets whose output node this is. Internal frames on external ports and
+//! in phase 2 with their egress port, `output` packets whose egress node this is. Internal frames on external ports and
 //! others on internal ports are dropped.
 
 use std::sync::Arc;
@@ -55,7 +55,7 @@ struct ClusterTransit {
 }
 
 /// Why a frame that arrived on an internal port goes no further: it is not one for this node in a phase that it can be in,
-/// or the link to its output node is not usable.
+/// or the link to its egress node is not usable.
 #[cold]
 #[inline(never)]
 fn refusal(settings: &Settings, members: &Members, frame: &[u8]) -> DropReason {

@@ -30,7 +30,7 @@ pub const MAX_OUTPUTS: usize = 1 << 16;
 /// Whether packets may need a second hop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Non-blocking fabric: packets go straight to their output node.
+    /// Non-blocking fabric: packets go straight to their egress node.
     Direct,
     /// Mesh or oversubscribed fabric: Valiant load balancing by the rule.
     Vlb,
@@ -69,15 +69,15 @@ pub struct Settings {
 /// Counts of the packets of a worker.
 #[derive(Debug, Default)]
 pub struct NodeCounts {
-    /// Packets sent straight to their output node.
+    /// Packets sent straight to their egress node.
     pub direct: Count,
     /// Packets sent to an intermediate.
     pub balanced: Count,
-    /// Packets of other nodes sent on to their output node.
+    /// Packets of other nodes sent on to their egress node.
     pub transit: Count,
     /// Packets that left by the adjacency that their frame named.
     pub output: Count,
-    /// Packets that were looked up at their output node.
+    /// Packets that were looked up at their egress node.
     pub looked_up: Count,
     /// Packets passed to the host.
     pub host: Count,

@@ -39,10 +39,10 @@ pub trait Local {
     fn allowance(&self, to: NodeId) -> bool;
 }
 
-/// Path of a packet from its input node.
+/// Path of a packet from its ingress node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Path {
-    /// The input node is the output node.
+    /// The ingress node is the egress node.
     Local,
     /// One link.
     Direct,
@@ -98,7 +98,7 @@ pub enum Why {
 /// Chosen path and its reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// Path from the input node.
+    /// Path from the ingress node.
     pub path: Path,
     /// Reason of the choice.
     pub why: Why,

@@ -1,7 +1,7 @@
 //! The decision at every node after the input: the output, the link to it, or a drop.
 //!
 //! Source: RouteBricks, SOSP 2009, section 3: a packet deviates once. The phase in the frame is the loop guard: a packet
-//!         of phase 2 that is not at its output node is dropped, never balanced again.
+//!         of phase 2 that is not at its egress node is dropped, never balanced again.
 
 use super::{Members, NodeId};
 
@@ -10,7 +10,7 @@ use super::{Members, NodeId};
 pub enum Phase {
     /// The packet is sent to an intermediate.
     First,
-    /// The packet is sent to the output node.
+    /// The packet is sent to the egress node.
     Second,
 }
 
@@ -19,7 +19,7 @@ pub enum Phase {
 pub enum Refusal {
     /// The packet is in phase 2 and not for this node.
     Phase,
-    /// The link to the output node, or that node, is down.
+    /// The link to the egress node, or that node, is down.
     LinkDown,
     /// There is no such node.
     UnknownNode,
@@ -30,7 +30,7 @@ pub enum Refusal {
 pub enum Step {
     /// Sends it out of an external port.
     Output,
-    /// Sends it to the output node, in phase 2.
+    /// Sends it to the egress node, in phase 2.
     Transit,
     /// Drops it.
     Drop(Refusal),

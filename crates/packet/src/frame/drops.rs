@@ -77,9 +77,9 @@ reasons! {
     Shutdown = "shutdown", "Still held when the worker stopped, or by an element that a new configuration has not.";
     FabricMalformed = "fabric_malformed", "An internal frame of a cluster that is none by its header.";
     FabricNotOurs = "fabric_not_ours", "An internal frame of another cluster, or for another node.";
-    FabricPhase = "fabric_phase", "An internal frame that was balanced already and is not at its output node.";
-    FabricDown = "fabric_down", "No path to the output node of the cluster is up.";
-    FabricUnknownNode = "fabric_unknown_node", "The output node is no member of the cluster.";
+    FabricPhase = "fabric_phase", "An internal frame that was balanced already and is not at its egress node.";
+    FabricDown = "fabric_down", "No path to the egress node of the cluster is up.";
+    FabricUnknownNode = "fabric_unknown_node", "The egress node is no member of the cluster.";
     FabricLinkFull = "fabric_link_full", "It exceeded the rate of an internal link.";
     FabricExternal = "fabric_external", "Arrived on an internal interface of the cluster without its header.";
     FabricInternal = "fabric_internal", "An internal frame of the cluster on an external interface.";

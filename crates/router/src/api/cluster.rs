@@ -113,15 +113,15 @@ pub(crate) struct MemberLink {
 /// Packets of a node by what it did with them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct ClusterPackets {
-    /// Packets sent straight to their output node.
+    /// Packets sent straight to their egress node.
     pub(crate) direct: u64,
     /// Packets sent to an intermediate node.
     pub(crate) balanced: u64,
-    /// Frames of other nodes sent on to their output node.
+    /// Frames of other nodes sent on to their egress node.
     pub(crate) transit: u64,
     /// Packets that left by the adjacency that their frame names.
     pub(crate) output: u64,
-    /// Packets looked up at this node, their output node.
+    /// Packets looked up at this node, their egress node.
     pub(crate) looked_up: u64,
     /// Packets for this host.
     pub(crate) host: u64,

@@ -129,7 +129,7 @@ pub(crate) struct ClusterLink {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum ClusterMode {
-    /// A non-blocking switch: packets go straight to their output node while the link to it is up.
+    /// A non-blocking switch: packets go straight to their egress node while the link to it is up.
     Direct,
     /// A mesh or an oversubscribed fabric: Valiant load balancing.
     #[default]

@@ -30,7 +30,7 @@ use crate::traffic::meter::Expected;
 
 pub(super) const TRANSIT: Row = Row {
     name: "xdp-cluster-transit",
-    summary: "a node between of a cluster: internal frames on to their output nodes",
+    summary: "a node between of a cluster: internal frames on to their egress nodes",
     by_family: false,
     kind: Kind::Ours,
     checked: true,
@@ -43,7 +43,7 @@ pub(super) const TRANSIT: Row = Row {
 
 pub(super) const OUTPUT: Row = Row {
     name: "xdp-cluster-output",
-    summary: "the output node of a cluster: packets out of internal frames to their neighbors",
+    summary: "the egress node of a cluster: packets out of internal frames to their neighbors",
     // It shortens frames, so that a feeder cannot run it on the same one again.
     program: false,
     frames: Frames::Output,

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
- * The program of an internal interface of a cluster: sends a frame on to its output node, or out of this one. It reads
+ * The program of an internal interface of a cluster: sends a frame on to its egress node, or out of this one. It reads
  * 18 bytes and the first one of the IP packet, and looks nothing up by address. The rules stand in reference.rs; a test
  * compares the two frame by frame.
  *
- *	 0  02, cluster, node that the frame is for (hop target), output node
- *	 6  02, cluster, sending node, phase, epoch of the output node
+ *	 0  02, cluster, node that the frame is for (hop target), egress node
+ *	 6  02, cluster, sending node, phase, epoch of the egress node
  *	12  EtherType, adjacency index (24 bits), class
  *	18  IP packet
  *
@@ -100,7 +100,7 @@ INLINE u32 transit(struct xdp_md *context, u8 *frame, u32 bytes, u64 cpu)
 	return TRANSIT;
 }
 
-/* For this node: the adjacency that the input node chose, without a lookup. Runs between the two counts of an epoch. */
+/* For this node: the adjacency that the ingress node chose, without a lookup. Runs between the two counts of an epoch. */
 INLINE u32 leave(struct xdp_md *context, u8 *frame, u32 bytes, u64 cpu, u32 type)
 {
 	u64 index = AT32(frame + 14), low, high, port;

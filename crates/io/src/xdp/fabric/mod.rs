@@ -1,12 +1,12 @@
 //! The program on an internal interface of a cluster: frames between nodes, without a lookup.
 //!
-//! At a node between, a frame of the first phase has its hop target set to its output node and leaves by the link to it,
-//! which is charged first (transit has priority over local packets). At the output node the adjacency index in the frame
+//! At a node between, a frame of the first phase has its hop target set to its egress node and leaves by the link to it,
+//! which is charged first (transit has priority over local packets). At the egress node the adjacency index in the frame
 //! names the link header that replaces the internal one. All other internal frames go to the socket of the queue, so to
 //! the packet graph, probes to the kernel, and what is no internal frame of this cluster and node is dropped. What the
 //! program does stands in `fabric.c`, and in plain Rust in `reference.rs`.
 //!
-//! Source:  RouteBricks (SOSP 2009), sections 3.2 and 6.1: one lookup a packet, at the input node.
+//! Source:  RouteBricks (SOSP 2009), sections 3.2 and 6.1: one lookup a packet, at the ingress node.
 //! Shape:   regions of words that the graph reads and writes as well ([`FabricWords`]): a line a node for links, 32 bits
 //!          an adjacency index and a node; for each CPU 32 counters.
 //! Cost:    a line for the link, one for the adjacency; the clock once a packet in transit, where the link has a rate.
@@ -36,7 +36,7 @@ reasons! {
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
     #[repr(u32)]
     FabricEnd;
-    Transit = "transit", "Sent on to its output node.";
+    Transit = "transit", "Sent on to its egress node.";
     Output = "output", "Sent by the adjacency that it names.";
     Probe = "probe", "A probe, which is the kernel's.";
     NoTable = "no_table", "The tables are not where the program can read.";
@@ -48,9 +48,9 @@ reasons! {
     Malformed = "fabric_malformed", "Dropped: an internal frame that is wrong.";
     NotOurs = "fabric_not_ours", "Dropped: for another node, or from another cluster.";
     Phase = "fabric_phase", "Dropped: for another node in the second phase.";
-    UnknownNode = "fabric_unknown_node", "Dropped: its output node has a number that no member can have.";
-    LinkDown = "fabric_down", "Dropped: the link to its output node cannot be used.";
-    LinkFull = "fabric_link_full", "Dropped: beyond the rate of the link to its output node.";
+    UnknownNode = "fabric_unknown_node", "Dropped: its egress node has a number that no member can have.";
+    LinkDown = "fabric_down", "Dropped: the link to its egress node cannot be used.";
+    LinkFull = "fabric_link_full", "Dropped: beyond the rate of the link to its egress node.";
     Refused = "refused", "Dropped: the port to leave by is gone.";
     NoSocket = "no_socket", "Dropped: to be left to the socket of its queue, which has none.";
 }
@@ -132,7 +132,7 @@ impl Fabric {
         FabricEnd::ALL.iter().map(|&end| (end, self.sum(end as usize))).collect()
     }
 
-    /// Packets that external interfaces received and their programs sent to their output node
+    /// Packets that external interfaces received and their programs sent to their egress node
     /// ([`Forwarder::enter`](super::forward::Forwarder::enter)).
     pub fn entered(&self) -> u64 {
         self.sum(ENTERED)

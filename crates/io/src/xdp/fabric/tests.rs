@@ -117,7 +117,7 @@ impl Lab {
     }
 }
 
-/// A good frame of that phase to an output node, by an adjacency index, with a packet of so many bytes.
+/// A good frame of that phase to an egress node, by an adjacency index, with a packet of so many bytes.
 fn frame(output: u16, phase: u8, index: u32, packet_bytes: usize) -> Vec<u8> {
     let mut frame = vec![2, SETTINGS.cluster, 0, 3];
     frame.extend(output.to_be_bytes());

@@ -12,7 +12,7 @@ use crate::xdp::{LocalAddresses, XDP_DROP, XDP_PASS, XDP_REDIRECT, testing};
 
 const SETTINGS: FabricSettings = FabricSettings { node: 0x103, cluster: 7, ethertype: 0x88b5 };
 const NODES: u16 = 0x300;
-/// An output node, and an adjacency index there.
+/// An egress node, and an adjacency index there.
 const OUTPUT: u16 = 0x205;
 const INDEX: u32 = 0x0001_0203;
 /// An epoch of that node; what lies above the low 8 bits means nothing.
@@ -59,7 +59,7 @@ fn packet(lab: &Lab, port: &str, dst: &str, bytes: usize) -> Vec<u8> {
     frame
 }
 
-/// The header of a packet that goes straight to its output node (`crates/cluster/src/frame.rs`).
+/// The header of a packet that goes straight to its egress node (`crates/cluster/src/frame.rs`).
 fn header(output: u16, index: u32, epoch: u32) -> Vec<u8> {
     let mut header = vec![2, SETTINGS.cluster];
     header.extend([output.to_be_bytes(), output.to_be_bytes()].concat());
@@ -122,7 +122,7 @@ impl Entry {
         &self.fabric.words().links.u64s()[usize::from(OUTPUT) * 8 + word]
     }
 
-    /// The link to the output node is up, without a rate.
+    /// The link to the egress node is up, without a rate.
     fn open(&self) {
         self.link(PORT).store(UP | u64::from(INTERNAL), Relaxed);
         self.fabric.words().nodes.u32s()[usize::from(OUTPUT)].store(EPOCH, Relaxed);

@@ -60,7 +60,7 @@ impl Forwarder {
     }
 
     /// Has the programs of external interfaces send packets into the cluster: those with an adjacency of the fabric
-    /// interface, which has this port, by the direct link to their output node, with the internal header in place of
+    /// interface, which has this port, by the direct link to their egress node, with the internal header in place of
     /// the link header. The link is charged for them as for local packets of the graph. Those whose link is down,
     /// takes nothing from XDP, or has too small an MTU are left to the graph, and so are all where the words of
     /// `fabric` are not [shared](Forwarder::shared).

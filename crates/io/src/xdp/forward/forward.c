@@ -373,7 +373,7 @@ INLINE int enter(struct xdp_md *context, u8 *ip, struct adjacency *to, u64 *link
 		}
 		occupy(&link[BUSY_ALL], until, now, cost);
 	}
-	/* Hop target and output node, then the sender: as in the graph, but two fields at a time. */
+	/* Hop target and egress node, then the sender: as in the graph, but two fields at a time. */
 	AT32(frame) = ours | output << 16;
 	AT32(frame + 4) = output | ours << 16;
 	AT32(frame + 8) = __builtin_bswap16(CONSTANT(node)) | SECOND << 16 | epoch << 24;

@@ -19,7 +19,7 @@ reasons! {
     Verdict = "verdict", "The next hop is no neighbor with a known link address on a port: no route, the host itself, a connected network, or an unreachable or prohibit route.";
     TooBig = "too_big", "Larger than the MTU of the next hop, or of an internal link.";
     Unresolved = "unresolved", "The next hop's link address is not known.";
-    Egress = "egress", "The egress port takes no packets from XDP, or is the ingress port of an interface that sends redirects; in a cluster, the link to the output node cannot be used.";
+    Egress = "egress", "The egress port takes no packets from XDP, or is the ingress port of an interface that sends redirects; in a cluster, the link to the egress node cannot be used.";
     Quoted = "quoted", "ICMP to a group of next hops, which takes the path of the flow that it quotes.";
     PartialChecksum = "partial_checksum", "The checksum is partial, or may be.";
     Damaged = "damaged", "An index that leads nowhere.";
@@ -32,7 +32,7 @@ reasons! {
     SourceFilter = "source_filter", "Dropped: its source is on a list.";
     Urpf = "urpf", "Dropped: its source is not reached by the interface that it arrived on.";
     Acl = "acl", "Dropped: an ACL denies it.";
-    LinkFull = "fabric_link_full", "Dropped: beyond the rate of the link to its output node.";
+    LinkFull = "fabric_link_full", "Dropped: beyond the rate of the link to its egress node.";
 }
 
 /// How many reasons there are.

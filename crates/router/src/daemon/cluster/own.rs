@@ -1,6 +1,6 @@
 //! The own record of a node: its addresses, connected prefixes and neighbors, and the adjacency indices of these.
 //!
-//! Source: MPLS labels of egress peer engineering: an index at the output node names the neighbor there, so that nothing is
+//! Source: MPLS labels of egress peer engineering: an index at the egress node names the neighbor there, so that nothing is
 //!         looked up a second time.
 //! Shape:  an index belongs to a neighbor from its first adjacency to its last; `outputs` of the fabric has the host's
 //!         adjacency behind it. Indices are taken in a row from a random one on; the epoch of the first start is random, too:
@@ -175,7 +175,7 @@ impl Own {
         let hops = control.next_hops();
         for (adjacency, key) in hops.adjacencies() {
             let Some(mtu) = links.get(&key.link) else { continue };
-            // An MTU of its own is that of a route, which the output node does not know.
+            // An MTU of its own is that of a route, which the egress node does not know.
             let usual = key.mtu == 0 && key.neighbor.is_some_and(is_routed);
             if !usual
                 || self.neighbors.contains_key(&key)

@@ -89,7 +89,7 @@ impl ClusterPorts {
         self.programs.clone()
     }
 
-    /// Whether packets go straight to their output node, so that programs can send them there.
+    /// Whether packets go straight to their egress node, so that programs can send them there.
     pub(in crate::daemon) fn is_direct(&self) -> bool {
         self.fabric.settings.mode == Mode::Direct
     }

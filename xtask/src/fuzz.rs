@@ -212,6 +212,6 @@ mod tests {
             assert!(fs::read_dir(&folder).is_ok_and(|mut files| files.next().is_some()), "{name}");
         }
         let error = fuzz(&["nothing".into()]).unwrap_err().to_string();
-        assert!(error.contains("no target nothing, but acl, control, "), "{error}");
+        assert!(error.contains("no target nothing, but acl, bmp, control, "), "{error}");
     }
 }

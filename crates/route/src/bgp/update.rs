@@ -212,7 +212,7 @@ impl Read {
     }
 }
 
-/// AS numbers of an AS path that count.
+/// Length of an AS path by RFC 4271, section 9.1.2.2: a set counts as one.
 fn as_path_len(mut data: Fields<'_>, short_as: bool) -> Result<u32, Words> {
     const SET: u8 = 1;
     const SEQUENCE: u8 = 2;

@@ -70,7 +70,8 @@ INLINE u32 transit(struct xdp_md *context, u8 *frame, u32 bytes, u64 cpu)
 		return UNKNOWN_NODE;
 	link = &links[node * 8];
 	word = *(volatile u64 *)&link[PORT];
-	if (UNLIKELY(!(word >> 16 & 1)))
+	/* Usable and there: the probes may find a link up before it has its port. */
+	if (UNLIKELY((word >> 16 & 3) != 3))
 		return LINK_DOWN;
 	port = word & 0xffff;
 	if (UNLIKELY(port >= PORTS || !(egress[port] & 1)))

@@ -76,8 +76,8 @@ pub struct FabricSettings {
 #[derive(Clone, Debug)]
 pub struct FabricWords {
     /// Links, 8 words of 64 bits a node: until which time (of the monotonic clock, in ns) all packets occupy the link, and those in
-    /// transit alone; port in the low 16 bits and whether it is usable in bit 16; ns a byte, shifted left by 16; limit
-    /// of the backlog in ns; dropped packets in transit, dropped local ones; bytes sent.
+    /// transit alone; port in the low 16 bits, whether it is usable in bit 16 and there in bit 17; ns a byte, shifted left by
+    /// 16; limit of the backlog in ns; dropped packets in transit, dropped local ones; bytes sent.
     pub links: Region,
     /// Adjacencies, 32 bits an index of this node: that of the hop table and 1, or 0 for none.
     pub outputs: Region,

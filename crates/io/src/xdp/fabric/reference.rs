@@ -14,6 +14,7 @@ pub(super) struct Link {
     pub(super) busy_transit: u64,
     pub(super) port: u16,
     pub(super) usable: bool,
+    pub(super) there: bool,
     /// Shifted left by 16.
     pub(super) ns_per_byte: u64,
     pub(super) limit_ns: u64,
@@ -102,7 +103,7 @@ impl Node<'_> {
         let Some(link) = self.links.get_mut(usize::from(output)) else {
             return FabricEnd::UnknownNode;
         };
-        if !link.usable {
+        if !link.usable || !link.there {
             return FabricEnd::LinkDown;
         }
         if (self.egress)(link.port).is_none() {

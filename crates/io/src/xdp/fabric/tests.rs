@@ -87,7 +87,8 @@ impl Lab {
     }
 
     fn set_link(&self, node: usize, link: &Link) {
-        let word = u64::from(link.port) | u64::from(link.usable) << 16;
+        let flags = u64::from(link.usable) | u64::from(link.there) << 1;
+        let word = u64::from(link.port) | flags << 16;
         let values = [
             link.busy_all,
             link.busy_transit,
@@ -109,6 +110,7 @@ impl Lab {
             busy_transit: word(1),
             port: u16::try_from(word(2) & 0xffff).unwrap(),
             usable: word(2) >> 16 & 1 == 1,
+            there: word(2) >> 17 & 1 == 1,
             ns_per_byte: word(3),
             limit_ns: word(4),
             dropped_transit: word(5),
@@ -178,6 +180,7 @@ fn the_program_agrees_with_the_reference() {
                 busy_transit: busy([0, 0, 1, 2][below(4)]),
                 port: [OPEN, OPEN, INTERNAL, CLOSED, GONE, 5000][below(6)],
                 usable: below(6) > 0,
+                there: below(6) > 0,
                 ns_per_byte: [0, 1 << 16, 52_429, 1 << 30][below(4)],
                 limit_ns: [0, 2 * HOUR_NS, 2 * HOUR_NS, 2 * HOUR_NS][below(4)],
                 dropped_transit: 5,
@@ -293,6 +296,7 @@ fn what_a_program_cannot_read_goes_to_the_socket() {
             busy_transit: 0,
             port: OPEN,
             usable: true,
+            there: true,
             ns_per_byte: 0,
             limit_ns: 0,
             dropped_transit: 0,
@@ -357,6 +361,7 @@ fn no_charge_is_lost_between_cpus() {
             busy_transit: 0,
             port: OPEN,
             usable: true,
+            there: true,
             ns_per_byte: 100 << 16,
             limit_ns: u64::MAX >> 1,
             dropped_transit: 0,

@@ -44,7 +44,7 @@ impl LeftAlone {
     pub fn drop_reason(self) -> Option<DropReason> {
         match self {
             Self::Blackhole => Some(DropReason::Blackhole),
-            Self::Refused => Some(DropReason::TransmitError),
+            Self::Refused => Some(DropReason::PortDown),
             Self::SourceFilter => Some(DropReason::SourceFilter),
             Self::Urpf => Some(DropReason::Urpf),
             Self::Acl => Some(DropReason::Acl),

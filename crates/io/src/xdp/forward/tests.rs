@@ -10,6 +10,7 @@ use fingerpost_route::{ForwardingAction, Mac};
 
 use super::*;
 use crate::xdp::{LocalAddresses, XDP_DROP, XDP_PASS, XDP_REDIRECT, testing};
+use fingerpost_packet::DropReason;
 use fingerpost_packet::cases::{Built, cases, diff};
 use fingerpost_packet::frame::flow;
 
@@ -372,6 +373,7 @@ fn what_comes_in_ends_somewhere() {
         }
         let refused = |(why, count): &(LeftAlone, u64)| *why == LeftAlone::Refused && *count == 1;
         assert!(forwarder.left_alone().unwrap().iter().any(refused));
+        assert_eq!(LeftAlone::Refused.drop_reason().map(DropReason::name), Some("port_down"));
         forwarder.remove_port(lan);
         assert_eq!(conserved(&forwarder), expected);
     });

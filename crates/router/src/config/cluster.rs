@@ -483,6 +483,8 @@ mod tests {
             let got = refused(&text);
             assert!(got.contains(want), "{to}: {got}");
         }
+        let nonstop = refused(&format!("{SECTION}\n[takeover]\nnonstop_s = 5"));
+        assert!(nonstop.starts_with("17: `nonstop_s` and `[cluster]` exclude each"), "{nonstop}");
         let alone = SECTION.split("[[cluster.link]]").next().unwrap();
         assert!(refused(alone).contains("no [[cluster.link]] leads to member \"a\""));
     }

@@ -484,6 +484,11 @@ impl Config {
             let what = format!("nonstop_s must be from 0 to {most}, not {nonstop_s}");
             wrong.push(Wrong::new("takeover.nonstop_s", what));
         }
+        if nonstop_s > 0 && self.cluster.is_some() {
+            let what = "`nonstop_s` and `[cluster]` exclude each other, internal links end with the process: set \
+                        `nonstop_s` to 0";
+            wrong.push(Wrong::new("takeover.nonstop_s", what));
+        }
         if self.workers.cores == Cores::List(Vec::new()) {
             let what = "`cores` is empty: name a processor, or use \"auto\"";
             wrong.push(Wrong::new("workers.cores", what));

@@ -15,10 +15,11 @@ use std::io;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use fingerpost_route::Mac;
 use fingerpost_route::netlink::route::{HostRoute, PROTOCOL_FINGERPOST};
 use fingerpost_route::netlink::{address, errno, neighbor};
+use fingerpost_route::{Control, Mac};
 
+use super::own::is_routed;
 use crate::sys::Netlink;
 
 /// Metric of the routes. No other route has it, so that none is replaced; and it is higher than those of connected routes
@@ -90,6 +91,19 @@ impl Host {
     /// Kernel index of the interface.
     pub(super) fn link(&self) -> u32 {
         self.link
+    }
+
+    /// Whether the control side has the neighbors that the kernel accepted, and no others: then the adjacencies are theirs.
+    pub(super) fn is_known(&self, control: &Control) -> bool {
+        let rows = control.neighbors();
+        let rows = rows.filter(|row| row.link == self.link && is_routed(row.addr));
+        let known: BTreeMap<_, _> =
+            rows.filter_map(|row| Some((row.addr, row.state.mac()?.0))).collect();
+        let entries = self.accepted.values().filter_map(|accepted| match accepted.entry {
+            Entry::Neighbor { addr, mac } => Some((addr, mac)),
+            Entry::Address(_) | Entry::Route { .. } => None,
+        });
+        known == entries.collect()
     }
 
     /// Whether something was refused, and it is time to try it again.
@@ -223,6 +237,9 @@ mod tests {
     use fingerpost_io::interface;
     use fingerpost_io::tap::open_queues;
     use fingerpost_io::xdp::testing::{self, ip};
+    use fingerpost_route::ControlOptions;
+
+    use crate::daemon::kernel::KernelSource;
 
     use super::*;
 
@@ -343,6 +360,28 @@ mod tests {
             assert_eq!(shown(), all);
             assert_eq!(host.set(&BTreeSet::new()), [""; 0]);
             assert!(shown().iter().all(Vec::is_empty), "{:?}", shown());
+        });
+    }
+
+    #[test]
+    fn the_control_side_knows_what_the_kernel_accepted_once_it_has_heard_of_it() {
+        with_fabric(|link| {
+            let (v4, v6) = (fingerpost_lpm::v4().collect(), fingerpost_lpm::v6().collect());
+            let options = ControlOptions { v4, v6, connected_from_addresses: true };
+            let mut control = Control::new(options).unwrap();
+            let mut kernel = KernelSource::open(&mut control, false, None).unwrap();
+            let mut hear = |control: &mut Control| {
+                while kernel.turn(control).unwrap() > 0 || !kernel.ready() {}
+            };
+            hear(&mut control);
+            let mut host = Host::new(link).unwrap();
+            let two = [neighbor("192.0.2.2", 7, 2), neighbor("2001:db8::2", 8, 2)];
+            for wanted in [&two[..], &[neighbor("192.0.2.2", 9, 3)]] {
+                assert_eq!(host.set(&wanted.iter().copied().collect()), [""; 0]);
+                assert!(!host.is_known(&control), "{wanted:?}");
+                hear(&mut control);
+                assert!(host.is_known(&control), "{wanted:?}");
+            }
         });
     }
 

@@ -101,6 +101,8 @@ pub(super) struct Node {
     host: Option<Host>,
     probes: Option<Probes>,
     reach: Reach,
+    /// Whether the epochs of the others' records wait until the control side has their neighbors.
+    awaited: bool,
     /// Whether it carries nothing for other nodes any more.
     draining: bool,
     loads: Loads,
@@ -182,6 +184,7 @@ impl Node {
             host: None,
             probes: None,
             reach: Reach::default(),
+            awaited: false,
             draining: false,
             loads: Loads::new(),
         })
@@ -269,6 +272,12 @@ impl Node {
         changed |= self.reach.follow(&self.fabric, &self.membership, Instant::now());
         let is_whole = |host: &Host| host.link() == link && !host.is_due(Instant::now());
         if !changed && self.host.as_ref().is_some_and(is_whole) {
+            // What names the indices of a record names its epoch from now on. Under a later epoch, the index of an adjacency
+            // that is not known yet to be gone could be another neighbor's.
+            if self.awaited && self.host.as_ref().is_some_and(|host| host.is_known(control)) {
+                self.awaited = false;
+                self.others().for_each(|record| self.fabric.set_epoch(record.number, record.epoch));
+            }
             return Vec::new();
         }
         let host = match self.host.take().filter(|host| host.link() == link) {
@@ -286,12 +295,7 @@ impl Node {
         let wanted = entries(&self.membership, &own, |node| self.reach.is_lost(node));
         let refused = host.set(&wanted);
         self.host = Some(host);
-        // What names the indices of a record names its epoch from now on.
-        if self.store.is_some() {
-            for record in self.others() {
-                self.fabric.set_epoch(record.number, record.epoch);
-            }
-        }
+        self.awaited = self.store.is_some();
         refused.into_iter().map(|why| format!("{name}: {why}")).collect()
     }
 

@@ -90,7 +90,8 @@ pub fn message<'a>(rest: &mut Fields<'a>) -> Result<(u8, Fields<'a>), Words> {
 /// Reads the body of an UPDATE message; withdrawals come before announcements.
 ///
 /// # Errors
-/// When it makes no sense. Nothing of it was visited then.
+/// When it makes no sense. Prefixes whose attributes make none were visited as withdrawn (RFC 7606 section 2); where the
+/// prefixes themselves cannot be read, nothing of the message was visited.
 pub fn update(
     mut body: Fields<'_>,
     encoding: Encoding,
@@ -107,9 +108,16 @@ pub fn update(
     prefixes(withdrawn, false, encoding, |prefix, path| {
         statements.push(Statement::Withdrawn(prefix, path));
     })?;
-    let (mut read, mut reach) = (Read::default(), None);
+    let (mut read, mut reach, mut mistake) = (Read::default(), None, None);
     for attribute in attributes.attributes() {
-        let (kind, mut data) = attribute?;
+        let (kind, mut data) = match attribute {
+            Ok(attribute) => attribute,
+            // What follows is not where it seems to be.
+            Err(what) => {
+                mistake = Some(what);
+                break;
+            }
+        };
         match kind {
             MP_UNREACH_NLRI => {
                 if let Some(v6) = family(&mut data)? {
@@ -129,24 +137,29 @@ pub fn update(
                     reach = Some((v6, hops.next_hop(len)?, data));
                 }
             }
-            _ => read.attribute(kind, data, encoding.short_as)?,
+            _ => {
+                if let Err(what) = read.attribute(kind, data, encoding.short_as) {
+                    mistake = mistake.or(Some(what));
+                }
+            }
         }
     }
-    if let Some((v6, next_hop, rest)) = reach {
-        let attributes = Arc::new(read.with(next_hop));
+    let of_body = (!announced.0.is_empty()).then_some((false, read.next_hop, announced));
+    let of_attribute = reach.map(|(v6, next_hop, rest)| (v6, Some(next_hop), rest));
+    for (v6, next_hop, rest) in of_attribute.into_iter().chain(of_body) {
+        if next_hop.is_none() {
+            mistake = mistake.or(Some("prefixes without a next hop"));
+        }
+        let announced = next_hop.filter(|_| mistake.is_none()).map(|hop| Arc::new(read.with(hop)));
         prefixes(rest, v6, encoding, |prefix, path| {
-            statements.push(Statement::Announced(prefix, path, attributes.clone()));
-        })?;
-    }
-    if !announced.0.is_empty() {
-        let next_hop = read.next_hop.ok_or("prefixes without a next hop")?;
-        let attributes = Arc::new(read.with(next_hop));
-        prefixes(announced, false, encoding, |prefix, path| {
-            statements.push(Statement::Announced(prefix, path, attributes.clone()));
+            statements.push(match &announced {
+                Some(attributes) => Statement::Announced(prefix, path, attributes.clone()),
+                None => Statement::Withdrawn(prefix, path),
+            });
         })?;
     }
     statements.into_iter().for_each(visit);
-    Ok(())
+    mistake.map_or(Ok(()), Err)
 }
 
 /// Attributes of a path, as an entry of a table dump has them: MP_REACH_NLRI there may hold the next hop alone (RFC 6396
@@ -297,6 +310,16 @@ mod tests {
             said(&body, Encoding::default()).unwrap(),
             ["10.0.0.0/8 0 -", "12.1.2.0/24 0 192.0.2.1 pref Some(200) len 3 origin 0 med Some(5)"]
         );
+        // An ORIGIN without a value.
+        attributes[2] = 0;
+        attributes.remove(3);
+        let broken = [&counted(&[8, 10])[..], &counted(&attributes), &[24, 12, 1, 2]].concat();
+        let mut seen = Vec::new();
+        let done =
+            update(Fields(&broken), Encoding::default(), &mut |statement| seen.push(statement));
+        let prefix = |text| AnyPrefix::parse(text).unwrap();
+        let gone = ["10.0.0.0/8", "12.1.2.0/24"].map(|text| Statement::Withdrawn(prefix(text), 0));
+        assert!(done.is_err() && seen == gone, "{seen:?}");
         for cut in 0..body.len() {
             // A message may end behind any prefix.
             let whole = cut == body.len() - 4;

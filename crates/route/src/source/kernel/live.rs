@@ -521,6 +521,7 @@ fn nothing_is_lost_when_messages_are() {
         // The source reads while they come, and falls behind.
         let mut child = Command::new("ip").arg("-batch").arg(&file).spawn().unwrap();
         while child.try_wait().unwrap().is_none() {
+            std::thread::sleep(Duration::from_millis(5));
             lab.settle();
         }
         let all = lab.agreed();

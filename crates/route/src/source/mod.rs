@@ -144,12 +144,14 @@ pub struct SessionSpec {
     pub sweep_after: Duration,
     /// Routes are acknowledged to the peer as readers see them.
     pub acknowledge: bool,
+    /// Sessions of the peer before this one.
+    pub number: u64,
 }
 
 impl Default for SessionSpec {
     fn default() -> Self {
         // All of FRR's daemons restart together, and bgpd has to find its neighbors before there are routes.
-        Self { sweep_after: Duration::from_secs(30), acknowledge: true }
+        Self { sweep_after: Duration::from_secs(30), acknowledge: true, number: 0 }
     }
 }
 

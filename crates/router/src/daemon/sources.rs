@@ -259,6 +259,7 @@ fn settings(source: &Source) -> Option<sessions::Settings> {
     let session = SessionSpec {
         sweep_after: source.sweep_s.map_or(usual.sweep_after, seconds),
         acknowledge: source.acknowledge.unwrap_or(usual.acknowledge),
+        ..usual
     };
     let listen = source.listen.as_deref().unwrap_or(listen);
     Some(sessions::Settings {

@@ -22,6 +22,10 @@
 //! `RTM_F_OFFLOAD`, once readers see it, or with `RTM_F_OFFLOAD_FAILED` where it was refused: see [`acks`]. FRR before 8.5
 //! reads and ignores them.
 //!
+//! **Numbers of objects.** A zebra that was restarted numbers its next-hop objects anew, and routes of the session before
+//! still name those of before. So objects of each session have numbers of their own: zebra's, with the number of the
+//! session above [`SESSION_BITS`].
+//!
 //! **Left out.** Routes of the kernel itself (protocol 2: connected prefixes, and what others set in the kernel): they
 //! come from the source `kernel` and from addresses, and zebra does not always report their end (frr#19637). Neighbors
 //! and link-layer entries of EVPN.
@@ -42,7 +46,7 @@ use std::time::Instant;
 use super::replay::Replay;
 use super::rtnetlink::{self, Body, Unsupported};
 use super::{Rejected, RouteSource, SourceError, SourceKind, SourceSpec, Transport};
-use crate::event::{RouteEvent, RouteKey, RouteUpdate, Target};
+use crate::event::{NextHopUpdate, ObjectTarget, RouteEvent, RouteKey, RouteUpdate, Target};
 use crate::netlink::nexthop::{self, NextHop};
 use crate::netlink::route::{self, PROTOCOL_KERNEL, Route};
 use crate::netlink::{Malformed, Message, Messages};
@@ -68,6 +72,9 @@ const VERSION: u8 = 1;
 const NETLINK: u8 = 1;
 const HEADER_BYTES: usize = 4;
 
+/// Bits of a number that are zebra's: FRR gives numbers below 250,000,000 (`ZEBRA_NHG_PROTO_UPPER`).
+const SESSION_BITS: u32 = 28;
+
 /// Deletions of a frame that is not at its end.
 #[derive(Debug, Default)]
 struct Held {
@@ -80,6 +87,8 @@ struct Fpm {
     replay: Replay,
     held: Held,
     objects: Objects,
+    /// What makes zebra's numbers of objects those of the session.
+    numbers: u32,
     acks: Option<Acks>,
     /// Frames so far: the number of the latest commit.
     frames: u64,
@@ -94,6 +103,7 @@ impl Fpm {
             replay: Replay::new(spec.session.sweep_after),
             held: Held::default(),
             objects: Objects::default(),
+            numbers: ((spec.session.number & 0xf) as u32) << SESSION_BITS,
             acks: spec.session.acknowledge.then(Acks::default),
             frames: 0,
             rejected: Rejected::default(),
@@ -111,6 +121,8 @@ impl RouteSource for Fpm {
         if self.replay.begin(now) {
             sink(RouteEvent::StartOfTable);
         }
+        let numbers = self.numbers;
+        let sink: Sink<'_> = &mut |event| sink(numbered(event, numbers));
         let given = bytes.len();
         while let &[version, kind, high, low, ..] = bytes {
             let len = usize::from(u16::from_be_bytes([high, low]));
@@ -263,5 +275,25 @@ impl Fpm {
     fn reject(&mut self, what: &dyn std::fmt::Display) {
         let frame = self.frames;
         self.rejected.add(|| format!("frame {frame}: {what}"));
+    }
+}
+
+/// An event with the session's numbers of next-hop objects.
+fn numbered(event: RouteEvent, numbers: u32) -> RouteEvent {
+    match event {
+        RouteEvent::NextHop(NextHopUpdate { id, target }) => {
+            let target = match target {
+                ObjectTarget::Group(members) => ObjectTarget::Group(
+                    members.into_iter().map(|(id, weight)| (id ^ numbers, weight)).collect(),
+                ),
+                target => target,
+            };
+            RouteEvent::NextHop(NextHopUpdate { id: id ^ numbers, target })
+        }
+        RouteEvent::NextHopGone(id) => RouteEvent::NextHopGone(id ^ numbers),
+        RouteEvent::Route(update @ RouteUpdate { target: Target::Object(id), .. }) => {
+            RouteEvent::Route(RouteUpdate { target: Target::Object(id ^ numbers), ..update })
+        }
+        event => event,
     }
 }

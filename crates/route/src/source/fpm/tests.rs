@@ -243,6 +243,28 @@ fn groups_come_before_their_members_and_in_one_another() {
 }
 
 #[test]
+fn objects_of_a_later_session_are_others() {
+    let mut lab = Lab::new();
+    let mut spec = SourceSpec::default();
+    spec.session.number = 17;
+    lab.fpm = Fpm::new(&spec);
+    let said = lab.frame(&[
+        single(7, "10.0.0.1"),
+        group(8, &[(7, 1)]),
+        by_object("10.1.0.0/16", 8),
+        object_gone(7),
+    ]);
+    let [seven, eight] = [7, 8].map(|id: u32| id + (1 << SESSION_BITS));
+    assert_eq!(said.len(), 5, "{said:?}");
+    assert!(said[1].starts_with(&format!("object {seven} ")), "{said:?}");
+    assert!(
+        said[2].starts_with(&format!("object {eight} ")) && said[2].contains(&seven.to_string())
+    );
+    assert!(said[3].contains(&eight.to_string()), "{said:?}");
+    assert_eq!(said[4], format!("object {seven} gone"));
+}
+
+#[test]
 fn what_would_encapsulate_packets_is_refused_and_counted() {
     let mut lab = Lab::new();
     let label =

@@ -218,7 +218,9 @@ impl Seat {
     fn begin(&mut self, turn: &mut Turn<'_>, settings: &Settings, stream: socket::Stream) -> usize {
         self.end();
         let (name, peer) = (settings.kind.name, words(self.peer));
-        let open = (settings.kind.open)(&settings.spec);
+        let mut spec = settings.spec.clone();
+        spec.session.number = self.counts.sessions;
+        let open = (settings.kind.open)(&spec);
         let source = match open {
             Ok(source) => source,
             Err(error) => {

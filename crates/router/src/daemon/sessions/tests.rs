@@ -37,7 +37,7 @@ impl Lab {
     fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("fp-{name}-{}.sock", std::process::id()));
         let kind = find("fpm").unwrap();
-        let session = SessionSpec { sweep_after: SWEEP, acknowledge: true };
+        let session = SessionSpec { sweep_after: SWEEP, ..SessionSpec::default() };
         let settings = Settings {
             kind,
             listen: Listen::Unix(path.clone()),

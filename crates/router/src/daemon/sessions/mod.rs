@@ -50,6 +50,8 @@ pub(super) struct Listener {
     seats: Vec<Seat>,
     /// The seat that is read first in the next turn.
     next: usize,
+    /// No peer could be accepted, for want of descriptors: the socket, which stays readable, waits for the next turn.
+    full: bool,
 }
 
 /// One peer: what stays of it between its sessions.
@@ -104,7 +106,7 @@ impl Listener {
     /// When the address cannot be had.
     pub(super) fn open(settings: Settings) -> Result<Self, SourceError> {
         let socket = Socket::open(&settings.listen)?;
-        Ok(Self { settings, socket, seats: Vec::new(), next: 0 })
+        Ok(Self { settings, socket, seats: Vec::new(), next: 0, full: false })
     }
 
     /// Settings of the sessions from now on. The listening socket and the distance stay.
@@ -127,7 +129,8 @@ impl Listener {
     /// Descriptors for poll.
     pub(super) fn fds(&self) -> impl Iterator<Item = RawFd> {
         let sessions = self.seats.iter().filter_map(|seat| seat.session.as_ref());
-        std::iter::once(self.socket.fd()).chain(sessions.filter_map(Session::fd_to_read))
+        let socket = (!self.full).then(|| self.socket.fd());
+        socket.into_iter().chain(sessions.filter_map(Session::fd_to_read))
     }
 
     /// Reads what there is, up to a burst, and accepts peers. Returns how many changes that were.
@@ -145,7 +148,18 @@ impl Listener {
                 break;
             }
         }
-        while let Some((stream, peer)) = self.socket.accept() {
+        self.full = false;
+        for _ in 0..MOST_SESSIONS {
+            let (stream, peer) = match self.socket.accept() {
+                Ok(Some(peer)) => peer,
+                Ok(None) => break,
+                Err(error) => {
+                    self.full = true;
+                    let name = self.settings.kind.name;
+                    turn.said.push(format!("source {name}: no peer can be accepted: {error}"));
+                    break;
+                }
+            };
             if self.seats.iter().filter(|seat| seat.session.is_some()).count() >= MOST_SESSIONS {
                 let name = self.settings.kind.name;
                 turn.said.push(format!(

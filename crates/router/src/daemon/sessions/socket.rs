@@ -65,24 +65,40 @@ impl Socket {
         }
     }
 
-    /// A peer that has connected, with its address.
-    pub(super) fn accept(&self) -> Option<(Stream, Option<IpAddr>)> {
-        // One that left before it was accepted is an error, and none of ours: the next turn tries again.
-        let (stream, peer) = match self {
+    /// A peer that has connected, with its address; `None` while there is no other one.
+    ///
+    /// # Errors
+    /// When none can be accepted for want of descriptors or memory: the socket stays readable.
+    pub(super) fn accept(&self) -> io::Result<Option<(Stream, Option<IpAddr>)>> {
+        loop {
+            let accepted = self.accept_one();
+            return match accepted {
+                Ok(peer) => Ok(Some(peer)),
+                Err(error) => match error.raw_os_error() {
+                    Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => Err(error),
+                    _ if error.kind() == ErrorKind::WouldBlock => Ok(None),
+                    // One that left before it was accepted.
+                    _ => continue,
+                },
+            };
+        }
+    }
+
+    fn accept_one(&self) -> io::Result<(Stream, Option<IpAddr>)> {
+        Ok(match self {
             Self::Tcp(socket) => {
-                let (stream, peer) = socket.accept().ok()?;
+                let (stream, peer) = socket.accept()?;
                 // A peer that lost its power does not close its connection.
-                sys::keep_alive(&stream).ok()?;
-                stream.set_nonblocking(true).ok()?;
+                sys::keep_alive(&stream)?;
+                stream.set_nonblocking(true)?;
                 (Stream::Tcp(stream), Some(peer.ip()))
             }
             Self::Unix { socket, .. } => {
-                let (stream, _) = socket.accept().ok()?;
-                stream.set_nonblocking(true).ok()?;
+                let (stream, _) = socket.accept()?;
+                stream.set_nonblocking(true)?;
                 (Stream::Unix(stream), None)
             }
-        };
-        Some((stream, peer))
+        })
     }
 }
 

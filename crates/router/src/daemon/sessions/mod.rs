@@ -29,7 +29,7 @@ use socket::Socket;
 
 /// Time that one turn reads for.
 const BURST: Duration = Duration::from_millis(10);
-/// Most sessions at a time of one listening socket.
+/// Most sessions at a time of one listening socket, and most peers that are accepted in a turn.
 const MOST_SESSIONS: usize = 64;
 
 /// Settings of a listening source.
@@ -60,7 +60,7 @@ pub(super) struct Seat {
     /// `None` for peers at a Unix socket.
     peer: Option<IpAddr>,
     session: Option<Session>,
-    /// When the latest session ended, while its routes stay.
+    /// When the session ended whose table was complete, while routes of it stay.
     left: Option<Instant>,
     counts: Counts,
 }
@@ -244,7 +244,6 @@ impl Seat {
         };
         turn.said.push(format!("source {name}: session with {peer}"));
         self.counts.sessions += 1;
-        self.left = None;
         let mut session = Session::new(stream, source);
         let taken = session.start(turn.control, self.id, turn.now);
         self.session = Some(session);
@@ -261,9 +260,10 @@ impl Seat {
             End::Source(error) => format!("what it sends cannot be read: {error}"),
         };
         self.end();
-        self.left = Some(turn.now);
+        let left = *self.left.get_or_insert(turn.now);
         let routes = turn.control.source(self.id).routes;
-        let (name, peer, time) = (settings.kind.name, words(self.peer), settings.stale_after);
+        let (name, peer) = (settings.kind.name, words(self.peer));
+        let time = settings.stale_after.saturating_sub(turn.now.saturating_duration_since(left));
         turn.said.push(format!(
             "source {name}: session with {peer} ended: {why}; its {routes} routes stay for {} s",
             time.as_secs()
@@ -283,7 +283,11 @@ impl Seat {
     /// Does what is due: the end of a table, or that of routes without a session. Returns how many events that were.
     fn tick(&mut self, turn: &mut Turn<'_>, settings: &Settings) -> usize {
         if let Some(session) = &mut self.session {
-            return session.tick(turn.control, self.id, turn.now);
+            let events = session.tick(turn.control, self.id, turn.now);
+            if !turn.control.source(self.id).dumping {
+                self.left = None;
+            }
+            return events;
         }
         let over =
             |left: &mut Instant| turn.now.saturating_duration_since(*left) >= settings.stale_after;

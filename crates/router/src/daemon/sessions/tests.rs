@@ -129,6 +129,31 @@ fn a_peer_that_returns_has_its_seat_and_what_it_does_not_repeat_is_swept() {
 }
 
 #[test]
+fn routes_do_not_outlive_sessions_that_end_before_their_tables() {
+    let mut lab = Lab::new("flaps");
+    let mut peer = lab.peer();
+    peer.write_all(&frame(route::NEW, 1)).unwrap();
+    lab.turn(NOW);
+    lab.turn(NOW);
+    lab.turn(SWEEP);
+    drop(peer);
+    lab.turn(NOW);
+    for n in 2..100 {
+        let mut peer = lab.peer();
+        peer.write_all(&frame(route::NEW, n)).unwrap();
+        lab.turn(NOW);
+        lab.turn(SWEEP / 2);
+        drop(peer);
+        lab.turn(NOW);
+        if lab.routes() == [0] {
+            assert!(u64::from(n) > STALE.as_secs(), "{n}");
+            return;
+        }
+    }
+    panic!("{:?}", lab.said);
+}
+
+#[test]
 fn peers_at_a_time_have_a_seat_each() {
     let mut lab = Lab::new("peers");
     let mut peers: Vec<UnixStream> = (0..3).map(|_| lab.peer()).collect();

@@ -1,7 +1,7 @@
 //! BIRD in a network namespace, from a configuration of the test's own.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
@@ -23,23 +23,28 @@ impl Bird {
     pub fn start(namespace: &str, configuration: &str) -> Self {
         let folder = std::env::temp_dir().join(format!("bird-{namespace}"));
         std::fs::create_dir_all(&folder).expect("the temporary folder can be written");
-        let file = folder.join("bird.conf");
-        std::fs::write(&file, configuration).expect("the folder was made");
-        let words = format!(
-            "bird -f -c {} -s {} -P {}",
-            file.display(),
-            folder.join("bird.ctl").display(),
-            folder.join("bird.pid").display(),
-        );
-        let child = command(namespace, &words).stderr(Stdio::null()).spawn();
-        let child = child.expect("ip was found before");
+        let child = spawn(namespace, &folder, configuration);
         let bird = Self { namespace: namespace.to_owned(), folder, child };
+        bird.wait_for_reply();
+        bird
+    }
+
+    /// Ends it as a crash would, and starts it again with this configuration.
+    ///
+    /// # Panics
+    /// When it does not answer within 20 s.
+    pub fn restart(&mut self, configuration: &str) {
+        self.kill();
+        self.child = spawn(&self.namespace, &self.folder, configuration);
+        self.wait_for_reply();
+    }
+
+    fn wait_for_reply(&self) {
         let until = Instant::now() + Duration::from_secs(20);
-        while !bird.ask("show status").contains("Daemon is up") {
-            assert!(Instant::now() < until, "BIRD does not answer in {namespace}");
+        while !self.ask("show status").contains("Daemon is up") {
+            assert!(Instant::now() < until, "BIRD does not answer in {}", self.namespace);
             std::thread::sleep(Duration::from_millis(50));
         }
-        bird
     }
 
     /// What it answers to a command.
@@ -62,6 +67,19 @@ impl Drop for Bird {
         self.kill();
         let _ = std::fs::remove_dir_all(&self.folder);
     }
+}
+
+fn spawn(namespace: &str, folder: &Path, configuration: &str) -> Child {
+    let file = folder.join("bird.conf");
+    std::fs::write(&file, configuration).expect("the folder was made");
+    let words = format!(
+        "bird -f -c {} -s {} -P {}",
+        file.display(),
+        folder.join("bird.ctl").display(),
+        folder.join("bird.pid").display(),
+    );
+    let child = command(namespace, &words).stderr(Stdio::null()).spawn();
+    child.expect("ip was found before")
 }
 
 /// A configuration that announces `prefixes` to these neighbors of AS 65000, each named with the own address beside it.

@@ -5,7 +5,9 @@
 
 pub mod bird;
 pub mod click;
+pub mod configuration;
 pub mod frr;
+pub mod lasting;
 pub mod modules;
 pub mod netns;
 pub mod rack;
@@ -14,6 +16,7 @@ pub mod tables;
 pub mod traffic;
 pub mod words;
 pub mod world;
+pub mod zebra;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -21,6 +21,7 @@ use crate::{patience, program, quick, skip};
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
 /// The three namespaces. They are deleted when this is dropped.
+#[derive(Debug)]
 pub struct Line {
     /// Where traffic comes from.
     pub source: String,

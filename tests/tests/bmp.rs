@@ -3,10 +3,10 @@
 //! Two BIRDs announce routes to a bgpd beside the router, which sends to it what it has from both.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use fingerpost_tests::bird::{Bird, speaker};
+use fingerpost_tests::configuration::Configuration;
 use fingerpost_tests::frr::Frr;
 use fingerpost_tests::netns::{Line, Router, ip};
 use fingerpost_tests::patience;
@@ -25,15 +25,6 @@ type Routes = BTreeMap<String, String>;
 
 fn prefixes(numbers: std::ops::Range<u32>) -> impl Iterator<Item = String> {
     numbers.map(|n| format!("100.{}.{}.0/24", 64 + n / 256, n % 256))
-}
-
-/// A configuration file, which is deleted when this is dropped.
-struct Configuration(PathBuf);
-
-impl Drop for Configuration {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
 }
 
 /// bgpd with both peers, which it reports.
@@ -99,10 +90,9 @@ fn source(router: &Router) -> Value {
 fn the_best_paths_of_two_peers_are_the_routes() {
     let Some(line) = Line::new(&["bird", "birdc"]) else { return };
     ip(&format!("-n {} link set lo up", line.router));
-    let path = std::env::temp_dir().join(format!("{}-bmp.toml", line.router));
-    std::fs::write(&path, CONFIG).expect("the temporary folder can be written");
-    let config = Configuration(path);
-    let router = Router::start(&line.router, &format!("{} --path graph", config.0.display()), 2);
+    let config = Configuration::new(&line.router, CONFIG);
+    let router =
+        Router::start(&line.router, &format!("{} --path graph", config.path().display()), 2);
     let mut near = first(&line);
     let _far = second(&line);
     let options: &[&str] = &["-M", "bmp", "-p", "179"];

@@ -3,19 +3,17 @@
 //! With FRR where it is installed, in namespaces; and with recorded or made frames over a Unix socket, where the test
 //! plays zebra.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use fingerpost_route::source::table::TableReader;
-use fingerpost_route::{AnyPrefix, netlink};
+use fingerpost_route::netlink;
 use fingerpost_tests::bird::{self, Bird};
+use fingerpost_tests::configuration::Configuration;
 use fingerpost_tests::frr::Frr;
 use fingerpost_tests::netns::{Line, Router, ip};
-use fingerpost_tests::{patience, soak, tables};
+use fingerpost_tests::{patience, soak, tables, zebra};
 use serde_json::Value;
 
 const MODULE: &[&str] = &["-M", "dplane_fpm_nl"];
@@ -31,32 +29,6 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Next hops of a route: gateway (empty for none) and interface (empty for none), or one word for what drops packets.
-type Hops = BTreeSet<(String, String)>;
-/// Table and prefix.
-type Routes = BTreeMap<(u64, String), Hops>;
-
-fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_default().to_owned()
-}
-
-/// A configuration of the test's own; it is deleted when this is dropped.
-struct Configuration(PathBuf);
-
-impl Configuration {
-    fn new(line: &Line, sources: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("{}-fpm.toml", line.router));
-        std::fs::write(&path, sources).expect("the temporary folder can be written");
-        Self(path)
-    }
-}
-
-impl Drop for Configuration {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
-
 struct Lab {
     line: Line,
     router: Router,
@@ -67,8 +39,8 @@ impl Lab {
     /// A router with these sources.
     fn new(line: Line, sources: &str) -> Self {
         ip(&format!("-n {} link set lo up", line.router));
-        let config = Configuration::new(&line, sources);
-        let words = format!("{} --path graph", config.0.display());
+        let config = Configuration::new(&line.router, sources);
+        let words = format!("{} --path graph", config.path().display());
         let router = Router::start(&line.router, &words, 2);
         Self { line, router, _config: config }
     }
@@ -96,125 +68,6 @@ impl Lab {
             fpm["sessions"] == sessions && fpm["in_sync"] == true
         });
     }
-
-    /// Routes that the router has by FPM, in these tables.
-    fn of_router(&self, tables: &BTreeSet<u64>) -> Routes {
-        let of = |table: &u64| -> Vec<Value> {
-            self.router.ask_lines(&format!("route show --source fpm --vrf {table}"))
-        };
-        let rows: Vec<Value> = tables.iter().flat_map(of).collect();
-        let hops = |row: &Value| -> Hops {
-            let paths = row["paths"].as_array().cloned().unwrap_or_default();
-            if paths.is_empty() {
-                return [(text(&row["kind"]), String::new())].into();
-            }
-            paths.iter().map(|path| (text(&path["gateway"]), text(&path["dev"]))).collect()
-        };
-        let key = |row: &Value| (row["table"].as_u64().unwrap_or(254), text(&row["prefix"]));
-        rows.iter().map(|row| (key(row), hops(row))).collect()
-    }
-
-    /// Compares every route with zebra's, in all of its tables.
-    fn compare(&self, frr: &Frr) -> usize {
-        let until = Instant::now() + patience(Duration::from_secs(30));
-        loop {
-            let want = of_zebra(frr);
-            let tables = want.keys().map(|(table, _)| *table).chain([254]).collect();
-            let have = self.of_router(&tables);
-            if have == want {
-                return want.len();
-            }
-            let missing: Vec<_> = want.iter().filter(|(key, _)| !have.contains_key(key)).collect();
-            let stale: Vec<_> = have.iter().filter(|(key, _)| !want.contains_key(key)).collect();
-            let other: Vec<_> = (want.iter())
-                .filter_map(|(key, hops)| Some((key, hops, have.get(key).filter(|h| *h != hops)?)))
-                .collect();
-            assert!(
-                Instant::now() < until,
-                "missing {} {:?}, stale {} {:?}, other {} {:?}",
-                missing.len(),
-                missing.first(),
-                stale.len(),
-                stale.first(),
-                other.len(),
-                other.first()
-            );
-            std::thread::sleep(Duration::from_millis(500));
-        }
-    }
-}
-
-/// Routes that zebra has selected and sends: those of its own protocols, of every table.
-fn of_zebra(frr: &Frr) -> Routes {
-    let mut routes = Routes::new();
-    for words in ["show ip route table all json", "show ipv6 route table all json"] {
-        let said = frr.vtysh(&[words]);
-        for (table, document) in documents(&said) {
-            let Value::Object(all) = document else { panic!("{words}: {said}") };
-            for (prefix, entries) in all {
-                let entries = entries.as_array().expect("a list");
-                let own = |entry: &&Value| {
-                    let protocol = text(&entry["protocol"]);
-                    entry["selected"] == true
-                        && !matches!(protocol.as_str(), "connected" | "kernel" | "local")
-                };
-                if let Some(entry) = entries.iter().find(own) {
-                    let number = entry["table"].as_u64().unwrap_or(table);
-                    routes.insert((number, prefix), hops(entry));
-                }
-            }
-        }
-    }
-    routes
-}
-
-/// The documents that FRR writes one after the other, each behind the number of its table where it has one.
-fn documents(said: &str) -> Vec<(u64, Value)> {
-    let mut all = Vec::new();
-    let mut table = 254;
-    let mut rest = said;
-    while let Some(start) = rest.find(['{', 'T']) {
-        rest = &rest[start..];
-        if let Some(after) = rest.strip_prefix("Table ") {
-            let end = after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len());
-            table = after[..end].parse().expect("digits");
-            rest = &after[end..];
-            continue;
-        }
-        let mut documents = serde_json::Deserializer::from_str(rest).into_iter();
-        match documents.next() {
-            Some(Ok(document)) => all.push((table, document)),
-            _ => panic!("{rest:.200}"),
-        }
-        rest = &rest[documents.byte_offset()..];
-    }
-    all
-}
-
-/// Next hops of zebra's that are in use.
-fn hops(entry: &Value) -> Hops {
-    let all = entry["nexthops"].as_array().expect("a list");
-    let used = all.iter().filter(|hop| hop["fib"] == true || hop["unreachable"] == true);
-    used.map(|hop| {
-        let kinds = [("reject", "unreachable"), ("blackhole", "blackhole")];
-        match kinds.into_iter().find(|(key, _)| hop[*key] == true) {
-            Some((_, kind)) => (kind.to_owned(), String::new()),
-            None => (text(&hop["ip"]), text(&hop["interfaceName"])),
-        }
-    })
-    .collect()
-}
-
-/// Prefixes of the table, without the default route and what the line itself uses.
-fn prefixes(count: usize) -> Vec<String> {
-    let table = tables::shipped().join("v4-tier1-nh496.txt.xz");
-    let reader = TableReader::open(&table).expect("the table is shipped");
-    let all = reader.map_while(Result::ok).map(|entry| entry.prefix);
-    let used = |prefix: &AnyPrefix| match prefix {
-        AnyPrefix::V4(prefix) => prefix.len() > 0 && prefix.addr() >> 24 != 10,
-        AnyPrefix::V6(_) => false,
-    };
-    all.filter(used).take(count).map(|prefix| prefix.to_string()).collect()
 }
 
 fn bgpd() -> String {
@@ -234,7 +87,7 @@ fn a_table_of_bgpd_by_zebra() {
     let _alone = alone();
     let Some(line) = Line::new(&["bird", "birdc"]) else { return };
     let count = if soak(Duration::ZERO).is_zero() { ROUTES } else { usize::MAX };
-    let all = prefixes(count);
+    let all = zebra::announced(count);
     let tenth = all.len() / 10;
     let mut neighbor = speaker(&line, &all[tenth..]);
     let zebra = "fpm address 127.0.0.1 port 2620\n";
@@ -252,7 +105,7 @@ fn a_table_of_bgpd_by_zebra() {
     lab.wait_for("all routes", || of_fpm(all.len() - tenth));
     println!("{} routes in {:.1} s", all.len() - tenth, began.elapsed().as_secs_f64());
     lab.wait_for_table(1);
-    assert_eq!(lab.compare(&frr), all.len() - tenth);
+    assert_eq!(zebra::compare(&lab.router, &frr), all.len() - tenth);
     // The kernel has them as well, and they do not count.
     let of_kernel = || lab.source("kernel")["routes"].as_u64().expect("a number");
     lab.wait_for("no routes of zebra by the kernel", || of_kernel() < 100);
@@ -264,7 +117,7 @@ fn a_table_of_bgpd_by_zebra() {
     lab.wait_for("no routes", || of_fpm(0));
     let mut neighbor = speaker(&lab.line, &all[tenth..]);
     lab.wait_for("all routes again", || of_fpm(all.len() - tenth));
-    assert_eq!(lab.compare(&frr), all.len() - tenth);
+    assert_eq!(zebra::compare(&lab.router, &frr), all.len() - tenth);
 
     // Zebra is gone: its routes stay, and those that it left in the kernel count again.
     frr.kill("bgpd");
@@ -281,7 +134,7 @@ fn a_table_of_bgpd_by_zebra() {
     frr.restart("zebra", zebra, MODULE);
     frr.restart("bgpd", &bgp, options);
     lab.wait_for_table(2);
-    assert_eq!(lab.compare(&frr), all.len() - tenth);
+    assert_eq!(zebra::compare(&lab.router, &frr), all.len() - tenth);
     lab.wait_for("no routes of zebra by the kernel", || of_kernel() < 100);
     assert_eq!(lab.source("fpm")["resyncs"], 1);
     neighbor.kill();
@@ -317,11 +170,11 @@ fn static_routes_of_zebra_in_both_forms() {
         };
         lab.wait_for_table(1);
         lab.wait_for("static routes", || lab.source("fpm")["routes"] == 8);
-        assert_eq!(lab.compare(&frr), 8);
+        assert_eq!(zebra::compare(&lab.router, &frr), 8);
         // At the begin of a session FRR 8.4 sends the tables of VRFs, and routes of others as they come.
         frr.vtysh(&["conf t", "ip route 192.0.2.0/24 10.0.1.2 table 100"]);
         lab.wait_for("a route of table 100", || lab.source("fpm")["routes"] == 9);
-        assert_eq!(lab.compare(&frr), 9);
+        assert_eq!(zebra::compare(&lab.router, &frr), 9);
         let by_object: Vec<Value> = lab.router.ask_lines("route show --source fpm");
         let objects = by_object.iter().filter(|row| row["kind"] == "object").count();
         assert_eq!(objects > 0, with_objects);
@@ -335,7 +188,7 @@ fn static_routes_of_zebra_in_both_forms() {
             "ip route 192.0.2.0/24 10.0.1.2",
             "ipv6 route 2001:db8:1::/48 fd01::2",
         ]);
-        lab.compare(&frr);
+        zebra::compare(&lab.router, &frr);
         let said = lab.router.said();
         assert_eq!(lab.source("fpm")["errors"], 0, "{said:?}");
         // FRR 8.4 reads acknowledgements and ignores them; none may make it close the session.

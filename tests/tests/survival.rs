@@ -2,139 +2,20 @@
 //!
 //! The kernel's own forwarding is off unless a test has it on: then only XDP programs can have forwarded.
 
-use std::os::unix::fs::MetadataExt;
-use std::process::{Child, Stdio};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use fingerpost_io::xdp::Pins;
 use fingerpost_io::xdp::forward::heartbeat::STAMP;
 use fingerpost_packet::frame::flow::hash_v4;
 use fingerpost_packet::frame::wire::{Ports, protocol};
-use fingerpost_tests::netns::{Line, Router, command, command_beside, exec, ip, run};
-use fingerpost_tests::{program, skip};
+use fingerpost_tests::lasting::{Lasting, RATE};
+use fingerpost_tests::netns::{Router, command_beside, exec, ip};
 
 const TRANSFER: &str = env!("CARGO_BIN_EXE_transfer");
-/// Packets a second: few enough that a busy machine loses none before the router.
-const RATE: u64 = 3_000;
-
-/// A line whose routers keep what they pin. It is released at the end.
-struct Lasting(Line);
-
-impl Lasting {
-    fn new() -> Option<Self> {
-        let line = Line::new(&["ping", "ethtool", "nsenter"])?;
-        // A veth takes what programs send while its other end has GRO or a program; and checksums that a
-        // sender leaves to a card are filled by the graph, not by drivers.
-        run(&line.source, "ethtool -K s0 gro on tx off");
-        run(&line.destination, "ethtool -K d0 gro on tx off");
-        ip(&format!("-n {} addr add 10.9.0.1/32 dev lo", line.destination));
-        ip(&format!("-n {} route add 10.9.0.0/16 via 10.0.2.2", line.router));
-        let line = Self(line);
-        if let Err(error) = Pins::make(&line.name()) {
-            skip(&format!("a file system of type bpf: {error}"));
-            return None;
-        }
-        Some(line)
-    }
-
-    /// Part of the router's folder: the number of its namespace.
-    fn name(&self) -> String {
-        let namespace = std::fs::metadata(format!("/run/netns/{}", self.0.router));
-        namespace.expect("it was made").ino().to_string()
-    }
-
-    fn pins(&self) -> Option<Pins> {
-        Pins::of(&self.name())
-    }
-
-    /// A router that forwards in both drivers.
-    fn start(&self, words: &str) -> Router {
-        let router = Router::start_by(command_beside, &self.0.router, words, 2);
-        router.wait_for("to forward in drivers", |said| {
-            said.iter().filter(|line| line.contains("forwarded in XDP")).count() == 2
-        });
-        router
-    }
-
-    fn release(&self) -> String {
-        let program = program().expect("the line was made with it");
-        let words = format!("{} release", program.display());
-        let done = command_beside(&self.0.router, &words).output().expect("it was found before");
-        assert!(done.status.success(), "{done:?}");
-        String::from_utf8_lossy(&done.stdout).into_owned()
-    }
-
-    fn pings(&self, addr: &str) -> bool {
-        exec(&self.0.source, &format!("ping -c 1 -W 1 {addr}")).status.success()
-    }
-
-    /// Both directions, until they know their neighbors.
-    fn warm_up(&self) {
-        run(&self.0.source, "ping -c 3 -i 0.1 -W 2 10.9.0.1");
-        run(&self.0.source, "ping -6 -c 3 -i 0.1 -W 2 fd02::2");
-    }
-
-    fn has_program(&self, link: &str) -> bool {
-        let shown = ip(&format!("-n {} -o link show dev {link}", self.0.router));
-        shown.contains(" xdp")
-    }
-
-    /// Traffic for so many seconds.
-    fn traffic(&self, seconds: u64) -> Traffic<'_> {
-        let listen = format!("{TRANSFER} count 0.0.0.0:7200 1 {}", seconds + 10);
-        let mut receiver = command(&self.0.destination, &listen);
-        let receiver = receiver.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-        std::thread::sleep(Duration::from_millis(200));
-        let before = self.arrived();
-        let blast = format!("{TRANSFER} blast 10.9.0.1:7200 {RATE} {seconds}");
-        let sender = command(&self.0.source, &blast).stdout(Stdio::piped()).spawn();
-        let (receiver, sender) = (receiver.expect("it is built"), sender.expect("it is built"));
-        Traffic { line: self, receiver, sender, before }
-    }
-
-    /// UDP packets that the destination had, whether there was room for them at their socket or not.
-    fn arrived(&self) -> u64 {
-        let counts = run(&self.0.destination, "cat /proc/net/snmp");
-        let mut lines = counts.lines().filter_map(|line| line.strip_prefix("Udp: "));
-        let names = lines.next().expect("names first").split(' ');
-        let counts = lines.next().expect("then numbers").split(' ');
-        let wanted = ["InDatagrams", "NoPorts", "RcvbufErrors"];
-        let found = names.zip(counts).filter(|(name, _)| wanted.contains(name));
-        found.map(|(_, count)| count.parse::<u64>().expect("a number")).sum()
-    }
-}
-
-impl Drop for Lasting {
-    fn drop(&mut self) {
-        if let Some(pins) = self.pins() {
-            let _ = pins.release();
-        }
-    }
-}
-
-struct Traffic<'a> {
-    line: &'a Lasting,
-    receiver: Child,
-    sender: Child,
-    before: u64,
-}
-
-impl Traffic<'_> {
-    /// Counts of all that was sent: how many packets, and how many of them arrived.
-    fn end(self) -> (u64, u64) {
-        let sent = self.sender.wait_with_output().expect("it was started");
-        let done = self.receiver.wait_with_output().expect("it was started");
-        assert!(sent.status.success() && done.status.success(), "{sent:?} {done:?}");
-        let sent = String::from_utf8_lossy(&sent.stdout).into_owned();
-        let sent = sent.trim().strip_prefix("sent ").expect("its one line").to_owned();
-        (sent.parse().expect("a number"), self.line.arrived() - self.before)
-    }
-}
 
 #[test]
 fn nothing_is_lost_when_it_is_killed_and_comes_back() {
-    let Some(line) = Lasting::new() else { return };
+    let Some(line) = Lasting::new(TRANSFER) else { return };
     let router = line.start("--nonstop 60");
     line.warm_up();
     let traffic = line.traffic(6);
@@ -157,12 +38,12 @@ fn nothing_is_lost_when_it_is_killed_and_comes_back() {
     assert!(sent > 5 * RATE);
     assert_eq!(sent, arrived);
     // It is the new one that forwards: it knows what is new.
-    ip(&format!("-n {} addr add 192.0.2.1/32 dev lo", line.0.destination));
+    ip(&format!("-n {} addr add 192.0.2.1/32 dev lo", line.line.destination));
     assert!(!line.pings("192.0.2.1"));
-    ip(&format!("-n {} route add 192.0.2.0/24 via 10.0.2.2", line.0.router));
+    ip(&format!("-n {} route add 192.0.2.0/24 via 10.0.2.2", line.line.router));
     std::thread::sleep(Duration::from_millis(300));
     assert!(line.pings("192.0.2.1"));
-    ip(&format!("-n {} route replace blackhole 10.9.0.0/16", line.0.router));
+    ip(&format!("-n {} route replace blackhole 10.9.0.0/16", line.line.router));
     std::thread::sleep(Duration::from_millis(300));
     assert!(!line.pings("10.9.0.1"));
     let report = router.stop();
@@ -171,8 +52,8 @@ fn nothing_is_lost_when_it_is_killed_and_comes_back() {
 
 #[test]
 fn after_its_time_the_kernel_has_the_packets() {
-    let Some(line) = Lasting::new() else { return };
-    line.0.kernel_forwards(true);
+    let Some(line) = Lasting::new(TRANSFER) else { return };
+    line.line.kernel_forwards(true);
     let router = line.start("--nonstop 2");
     line.warm_up();
     // Longer than it may be away: it never is.
@@ -180,7 +61,7 @@ fn after_its_time_the_kernel_has_the_packets() {
     let killed = Instant::now();
     router.kill();
     // The kernel would drop it, drivers know nothing of that.
-    ip(&format!("-n {} route replace blackhole 10.9.0.0/16", line.0.router));
+    ip(&format!("-n {} route replace blackhole 10.9.0.0/16", line.line.router));
     let forwards = line.pings("10.9.0.1");
     // The last beat may have been a moment before the end; and a machine may be too slow to look in time.
     assert!(
@@ -188,25 +69,25 @@ fn after_its_time_the_kernel_has_the_packets() {
         "the drivers still forward"
     );
     // What is no driver's to do goes to the kernel at once: sockets died with the process.
-    let expired = exec(&line.0.source, "ping -c 1 -W 1 -t 1 10.0.2.2");
+    let expired = exec(&line.line.source, "ping -c 1 -W 1 -t 1 10.0.2.2");
     let expired = String::from_utf8_lossy(&expired.stdout).into_owned();
     assert!(expired.contains("From 10.0.1.1") && expired.contains("exceeded"), "{expired}");
     std::thread::sleep(Duration::from_millis(2200).saturating_sub(killed.elapsed()));
     assert!(!line.pings("10.9.0.1"), "the kernel has them, and a route that drops");
-    ip(&format!("-n {} route replace 10.9.0.0/16 via 10.0.2.2", line.0.router));
+    ip(&format!("-n {} route replace 10.9.0.0/16 via 10.0.2.2", line.line.router));
     assert!(line.pings("10.9.0.1"), "by the kernel");
     // A daemon that comes later does not bring the old tables back, but its own.
     let router = line.start("--nonstop 2");
     let said = router.said();
     assert!(said.iter().any(|line| line.contains("was given up")), "{said:#?}");
-    line.0.kernel_forwards(false);
+    line.line.kernel_forwards(false);
     assert!(line.pings("10.9.0.1"));
     // One that hangs is away, too, though its sockets are open.
     router.signal("STOP");
-    line.0.kernel_forwards(true);
+    line.line.kernel_forwards(true);
     std::thread::sleep(Duration::from_millis(2200));
     assert!(line.pings("10.9.0.1"), "by the kernel");
-    line.0.kernel_forwards(false);
+    line.line.kernel_forwards(false);
     assert!(!line.pings("10.9.0.1"), "by nobody");
     router.signal("CONT");
     std::thread::sleep(Duration::from_millis(500));
@@ -224,9 +105,9 @@ fn hash(router: &Router) -> u32 {
 
 #[test]
 fn flows_stay_on_their_paths_over_a_restart() {
-    let Some(line) = Lasting::new() else { return };
+    let Some(line) = Lasting::new(TRANSFER) else { return };
     let paths = "nexthop via 10.0.2.2 nexthop via 10.0.1.2";
-    ip(&format!("-n {} route add 10.8.0.0/16 {paths}", line.0.router));
+    ip(&format!("-n {} route add 10.8.0.0/16 {paths}", line.line.router));
     let of_a_start = |words: &str| {
         let router = line.start(words);
         let hash = hash(&router);
@@ -237,7 +118,7 @@ fn flows_stay_on_their_paths_over_a_restart() {
     assert_eq!(of_a_start("--nonstop 60"), first, "drivers forwarded on by the same seed");
     line.release();
     assert_ne!(of_a_start("--nonstop 60"), first, "nothing was left, and chance chose");
-    let file = std::env::temp_dir().join(format!("seed-{}.toml", line.name()));
+    let file = std::env::temp_dir().join(format!("seed-{}.toml", line.line.router));
     std::fs::write(&file, "[groups]\nflow_seed = 7\n").expect("a file");
     let configured = of_a_start(&format!("{} --nonstop 60", file.display()));
     let _ = std::fs::remove_file(&file);
@@ -247,7 +128,7 @@ fn flows_stay_on_their_paths_over_a_restart() {
 
 #[test]
 fn what_another_version_left_is_replaced_and_told() {
-    let Some(line) = Lasting::new() else { return };
+    let Some(line) = Lasting::new(TRANSFER) else { return };
     let router = line.start("--nonstop 60");
     line.warm_up();
     router.kill();
@@ -271,7 +152,7 @@ fn what_another_version_left_is_replaced_and_told() {
 
 #[test]
 fn it_can_be_ended_for_good() {
-    let Some(line) = Lasting::new() else { return };
+    let Some(line) = Lasting::new(TRANSFER) else { return };
     let router = line.start("--nonstop 60");
     line.warm_up();
     router.stop();
@@ -297,21 +178,21 @@ fn it_can_be_ended_for_good() {
     assert_eq!(sent, arrived);
     assert!(line.pins().is_none());
     router.kill();
-    line.0.kernel_forwards(true);
+    line.line.kernel_forwards(true);
     assert!(line.pings("10.9.0.1") || line.pings("10.9.0.1"), "the kernel, at once");
     assert!(!line.has_program("r0"));
 }
 
 #[test]
 fn interfaces_that_are_driven_another_way_are_let_go() {
-    let Some(line) = Lasting::new() else { return };
+    let Some(line) = Lasting::new(TRANSFER) else { return };
     line.start("--nonstop 60").kill();
     assert!(line.has_program("r0") && line.has_program("r1"));
-    let file = std::env::temp_dir().join(format!("survival-{}.toml", line.name()));
+    let file = std::env::temp_dir().join(format!("survival-{}.toml", line.line.router));
     let (r0, r1) = ("name = \"r0\"\nmode = \"generic\"", "name = \"r1\"\nmode = \"kernel\"");
     std::fs::write(&file, format!("[[interface]]\n{r0}\n[[interface]]\n{r1}\n")).expect("a file");
     let words = format!("{} --nonstop 60", file.display());
-    let router = Router::start_by(command_beside, &line.0.router, &words, 1);
+    let router = Router::start_by(command_beside, &line.line.router, &words, 1);
     let _ = std::fs::remove_file(&file);
     let said = router.said();
     let told = |words: &str| said.iter().any(|line| line.contains(words));

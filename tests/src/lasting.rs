@@ -133,7 +133,7 @@ impl Drop for Lasting {
     }
 }
 
-/// UDP packets on their way across the line.
+/// UDP packets that cross the line.
 #[derive(Debug)]
 pub struct Traffic<'a> {
     line: &'a Lasting,

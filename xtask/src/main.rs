@@ -209,8 +209,17 @@ fn soak(args: &[String]) -> Result<()> {
     if let Some(target) = name.strip_prefix("fuzz_") {
         return fuzz::fuzz(&[target.to_owned(), seconds.to_owned()]);
     }
-    let of_program =
-        ["at_once", "cluster", "ports", "reflectors", "takeover", "failover", "tour", "storm"];
+    let of_program = [
+        "at_once",
+        "chaos",
+        "cluster",
+        "ports",
+        "reflectors",
+        "takeover",
+        "failover",
+        "tour",
+        "storm",
+    ];
     if of_program.contains(&name.as_str()) {
         // What counts is how the program was built, not who watches it.
         sh::run(&mut sh::command(test::RELEASE))?;

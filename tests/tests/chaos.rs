@@ -160,7 +160,7 @@ impl Lab<'_> {
             let sources: Vec<Value> = self.router().ask("source show");
             let source = sources.iter().find(|source| source["name"] == kind);
             let source = source.unwrap_or(&Value::Null);
-            let routes = source["routes"].as_u64().unwrap_or(0) as usize;
+            let routes = usize::try_from(source["routes"].as_u64().unwrap_or(0)).expect("64 bits");
             let there = match self.daemon {
                 Daemon::Frr(_) => routes == self.wanted() && source["in_sync"] == true,
                 // The kernel has some of its own.

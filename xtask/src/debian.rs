@@ -40,6 +40,7 @@ const NEEDS: &[Need] = &[
     need("libcap2-bin", "capsh", "fewer capabilities than root has"),
     need("frr", "vtysh", "routes of a routing daemon: zebra, bgpd and staticd"),
     need("bird2", "bird", "routes of another one, and its other end of BGP"),
+    need("gobgpd", "gobgpd", "routes of a third one, by BMP"),
     need("etcd-server", "etcd", "the membership of a cluster"),
     need("nats-server", "nats-server", "the membership of a cluster"),
     // The version that the shipped objects were made with; their bytes are compared.
@@ -54,6 +55,7 @@ const NEEDS: &[Need] = &[
 const SERVICES: &[(&str, &str)] = &[
     ("frr", "frr.service"),
     ("bird2", "bird.service"),
+    ("gobgpd", "gobgpd.service"),
     ("etcd-server", "etcd.service"),
     ("nats-server", "nats-server.service"),
 ];

@@ -211,8 +211,10 @@ fn soak(args: &[String]) -> Result<()> {
     }
     let of_program = [
         "at_once",
+        "bmp",
         "chaos",
         "cluster",
+        "fpm",
         "ports",
         "reflectors",
         "takeover",

@@ -82,22 +82,28 @@ fn spawn(namespace: &str, folder: &Path, configuration: &str) -> Child {
     child.expect("ip was found before")
 }
 
-/// A configuration that announces `prefixes` to these neighbors of AS 65000, each named with the own address beside it.
+/// A configuration that announces `prefixes` to these neighbors of AS 65000, each named with the own address beside it; those of
+/// IPv6 to neighbors with an IPv6 address.
 pub fn speaker(prefixes: impl Iterator<Item = String>, sessions: &[(&str, &str)]) -> String {
     let mut text = String::from("router id 10.255.0.2;\nprotocol device {}\n");
     for (number, (own, neighbor)) in sessions.iter().enumerate() {
+        let family = if own.contains(':') { "ipv6" } else { "ipv4" };
         let _ = writeln!(
             text,
             "protocol bgp up{number} {{ local {own} as 65001; neighbor {neighbor} as 65000; \
              connect retry time 1; error wait time 1, 2; \
-             ipv4 {{ import none; export all; next hop self; }}; }}"
+             {family} {{ import none; export all; next hop self; }}; }}"
         );
     }
-    text += "protocol static { ipv4;\n";
-    for prefix in prefixes {
-        let _ = writeln!(text, "route {prefix} blackhole;");
+    let (v6, v4): (Vec<String>, Vec<String>) = prefixes.partition(|prefix| prefix.contains(':'));
+    for (family, prefixes) in [("ipv4", v4), ("ipv6", v6)] {
+        let _ = writeln!(text, "protocol static {{ {family};");
+        for prefix in prefixes {
+            let _ = writeln!(text, "route {prefix} blackhole;");
+        }
+        text += "}\n";
     }
-    text + "}\n"
+    text
 }
 
 /// A configuration that learns routes from these neighbors of AS 65001 and puts them into the kernel, several of equal

@@ -1,9 +1,19 @@
 //! Numbered UDP packets across a line, and what became of them.
 
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::netns::{Line, command, run};
+use fingerpost_lpm::Rng;
+
+use crate::netns::{Line, command, ip, run};
+
+/// Addresses of one part of [`to_random`]: each is a socket of the receiver.
+const ADDRS: usize = 500;
+
+/// Packets a second of [`to_random`].
+const RATE: u64 = 1_500;
 
 /// A sender at the one end and a receiver at the other.
 #[derive(Debug)]
@@ -117,6 +127,42 @@ impl Traffic {
             worst: number(&received, "worst"),
         }
     }
+}
+
+/// Makes every address the own one of a namespace, for packets of this interface.
+///
+/// # Panics
+/// When a command fails.
+pub fn own_every_address(namespace: &str, interface: &str) {
+    ip(&format!("-n {namespace} link set lo up"));
+    for (version, family) in [(4, "ipv4"), (6, "ipv6")] {
+        run(namespace, &format!("sysctl -qw net.{family}.ip_nonlocal_bind=1"));
+        ip(&format!("-{version} -n {namespace} route add local default dev lo table 99"));
+        ip(&format!("-{version} -n {namespace} rule add iif {interface} lookup 99 pref 10"));
+    }
+}
+
+/// Sends some packets to each of so many addresses, chosen at random from `all`, which are of one family.
+///
+/// # Panics
+/// When a packet is lost or overtaken by another of its flow.
+pub fn to_random(program: &str, between: [&str; 2], all: &[IpAddr], count: usize) {
+    let mut rng = Rng::new(0xfee1);
+    let chosen: BTreeSet<IpAddr> = (0..count).map(|_| all[rng.below(all.len())]).collect();
+    let chosen: Vec<String> = chosen.into_iter().map(of_host).collect();
+    for addrs in chosen.chunks(ADDRS) {
+        let addrs: Vec<&str> = addrs.iter().map(String::as_str).collect();
+        let seconds = 1 + 2 * addrs.len() as u64 / RATE;
+        let counts = Traffic::between(program, between, &addrs, (RATE, seconds, 24)).end();
+        assert!(counts.sent >= addrs.len() as u64, "{counts:?}");
+        assert!(counts.lost() == 0 && counts.reordered == 0, "{counts:?}");
+    }
+}
+
+/// An address as [`Traffic::between`] takes it.
+fn of_host(addr: IpAddr) -> String {
+    let with_port = SocketAddr::new(addr, 0).to_string();
+    with_port.trim_end_matches(":0").to_owned()
 }
 
 /// UDP packets that the sockets of a namespace had no room for so far.

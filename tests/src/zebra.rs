@@ -174,12 +174,24 @@ fn hops(all: Vec<Hop>) -> Hops {
 /// # Panics
 /// When it cannot be read.
 pub fn announced(count: usize) -> Vec<String> {
-    let table = tables::shipped().join("v4-tier1-nh496.txt.xz");
-    let reader = TableReader::open(&table).expect("the table is shipped");
-    let all = reader.map_while(Result::ok).map(|entry| entry.prefix);
     let used = |prefix: &AnyPrefix| match prefix {
         AnyPrefix::V4(prefix) => prefix.len() > 0 && prefix.addr() >> 24 != 10,
         AnyPrefix::V6(_) => false,
     };
-    all.filter(used).take(count).map(|prefix| prefix.to_string()).collect()
+    of_table("v4-tier1-nh496.txt.xz", used).take(count).collect()
+}
+
+/// So many IPv6 prefixes of the table that is shipped, at most: [`announced`].
+///
+/// # Panics
+/// When it cannot be read.
+pub fn announced6(count: usize) -> Vec<String> {
+    let used = |prefix: &AnyPrefix| matches!(prefix, AnyPrefix::V6(prefix) if prefix.len() > 0);
+    of_table("v6-tier1-nh496.txt.xz", used).take(count).collect()
+}
+
+fn of_table(name: &str, used: impl Fn(&AnyPrefix) -> bool) -> impl Iterator<Item = String> {
+    let reader = TableReader::open(&tables::shipped().join(name)).expect("the table is shipped");
+    let all = reader.map_while(Result::ok).map(|entry| entry.prefix);
+    all.filter(used).map(|prefix| prefix.to_string())
 }

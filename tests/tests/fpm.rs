@@ -4,17 +4,22 @@
 //! plays zebra.
 
 use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use fingerpost_route::netlink;
+use fingerpost_route::{AnyPrefix, netlink};
 use fingerpost_tests::bird::{self, Bird};
 use fingerpost_tests::configuration::Configuration;
 use fingerpost_tests::frr::Frr;
-use fingerpost_tests::netns::{Line, Router, ip};
+use fingerpost_tests::netns::{Line, Router, ip, run};
+use fingerpost_tests::traffic::{own_every_address, to_random};
 use fingerpost_tests::{patience, soak, tables, zebra};
 use serde_json::Value;
+
+/// Sender and receiver of numbered packets.
+const TRANSFER: &str = env!("CARGO_BIN_EXE_transfer");
 
 const MODULE: &[&str] = &["-M", "dplane_fpm_nl"];
 /// Routes of BGP in the tests; a soak has the whole table.
@@ -52,7 +57,7 @@ impl Lab {
     }
 
     fn wait_for(&self, what: &str, done: impl Fn() -> bool) {
-        let until = Instant::now() + patience(LONGEST);
+        let until = Instant::now() + patience(LONGEST.max(soak(Duration::ZERO)));
         while !done() {
             let sources: Value = self.router.ask("source show");
             let said = self.router.said();
@@ -70,15 +75,39 @@ impl Lab {
     }
 }
 
-fn bgpd() -> String {
-    "router bgp 65000\n bgp router-id 10.255.0.1\n no bgp ebgp-requires-policy\n \
-     neighbor 10.0.2.2 remote-as 65001\n neighbor 10.0.2.2 timers connect 1\n"
-        .to_owned()
-}
+const BGPD: &str = "router bgp 65000\n bgp router-id 10.255.0.1\n no bgp ebgp-requires-policy\n \
+     neighbor 10.0.2.2 remote-as 65001\n neighbor 10.0.2.2 timers connect 1\n \
+     neighbor fd02::2 remote-as 65001\n neighbor fd02::2 timers connect 1\n \
+     address-family ipv4 unicast\n  no neighbor fd02::2 activate\n exit-address-family\n \
+     address-family ipv6 unicast\n  neighbor fd02::2 activate\n exit-address-family\n";
 
 fn speaker(line: &Line, prefixes: &[String]) -> Bird {
-    let sessions = [("10.0.2.2", "10.0.2.1")];
+    let sessions = [("10.0.2.2", "10.0.2.1"), ("fd02::2", "fd02::1")];
     Bird::start(&line.destination, &bird::speaker(prefixes.iter().cloned(), &sessions))
+}
+
+/// Prefixes of both families mixed, as each of these parts has its share of both.
+fn mixed(v4: Vec<String>, v6: Vec<String>) -> Vec<String> {
+    let every = v4.len() / v6.len();
+    let mut v6 = v6.into_iter();
+    let mut all = Vec::with_capacity(v4.len() + v6.len());
+    for (at, prefix) in v4.into_iter().enumerate() {
+        all.push(prefix);
+        if at % every == 0 {
+            all.extend(v6.next());
+        }
+    }
+    all.extend(v6);
+    all
+}
+
+/// First host of each prefix.
+fn hosts(prefixes: &[String]) -> (Vec<IpAddr>, Vec<IpAddr>) {
+    let host = |prefix: &String| match AnyPrefix::parse(prefix).expect("a prefix") {
+        AnyPrefix::V4(prefix) => IpAddr::from(Ipv4Addr::from(prefix.addr() | 1)),
+        AnyPrefix::V6(prefix) => IpAddr::from(Ipv6Addr::from(prefix.addr() | 1)),
+    };
+    prefixes.iter().map(host).partition(IpAddr::is_ipv4)
 }
 
 /// Bgpd learns a table, zebra sends it; zebra and the neighbor are killed, and the table changes meanwhile.
@@ -86,17 +115,18 @@ fn speaker(line: &Line, prefixes: &[String]) -> Bird {
 fn a_table_of_bgpd_by_zebra() {
     let _alone = alone();
     let Some(line) = Line::new(&["bird", "birdc"]) else { return };
-    let count = if soak(Duration::ZERO).is_zero() { ROUTES } else { usize::MAX };
-    let all = zebra::announced(count);
+    let of_soak = !soak(Duration::ZERO).is_zero();
+    let [v4, v6, flows] =
+        if of_soak { [usize::MAX, usize::MAX, 5_000] } else { [ROUTES * 4 / 5, ROUTES / 5, 250] };
+    let all = mixed(zebra::announced(v4), zebra::announced6(v6));
     let tenth = all.len() / 10;
     let mut neighbor = speaker(&line, &all[tenth..]);
     let zebra = "fpm address 127.0.0.1 port 2620\n";
     let options: &[&str] = &["-p", "179"];
     let sources = "[[source]]\nkind = \"kernel\"\n[[source]]\nkind = \"fpm\"\nsweep_s = 10\n";
     let lab = Lab::new(line, sources);
-    let bgp = bgpd();
     let Some(mut frr) =
-        Frr::start_with(&lab.line.router, (zebra, MODULE), &[("bgpd", &bgp, options)])
+        Frr::start_with(&lab.line.router, (zebra, MODULE), &[("bgpd", BGPD, options)])
     else {
         return;
     };
@@ -104,9 +134,22 @@ fn a_table_of_bgpd_by_zebra() {
     let of_fpm = |count: usize| lab.source("fpm")["routes"] == count as u64;
     lab.wait_for("all routes", || of_fpm(all.len() - tenth));
     println!("{} routes in {:.1} s", all.len() - tenth, began.elapsed().as_secs_f64());
+    // Zebra sets them in the kernel as well.
+    let in_kernel = |version: u8| {
+        let rows = run(&lab.line.router, &format!("ip -{version} -o route show proto 186"));
+        rows.lines().count()
+    };
+    lab.wait_for("all routes in the kernel", || in_kernel(4) + in_kernel(6) == all.len() - tenth);
+    println!("in the kernel in {:.1} s", began.elapsed().as_secs_f64());
     lab.wait_for_table(1);
     assert_eq!(zebra::compare(&lab.router, &frr), all.len() - tenth);
-    // The kernel has them as well, and they do not count.
+    own_every_address(&lab.line.destination, "d0");
+    let (hosts4, hosts6) = hosts(&all[tenth..]);
+    let between = [lab.line.source.as_str(), lab.line.destination.as_str()];
+    to_random(TRANSFER, between, &hosts4, flows);
+    to_random(TRANSFER, between, &hosts6, flows);
+    println!("{} random destinations were reached", 2 * flows);
+    // They do not count there.
     let of_kernel = || lab.source("kernel")["routes"].as_u64().expect("a number");
     lab.wait_for("no routes of zebra by the kernel", || of_kernel() < 100);
     assert_eq!(lab.source("fpm")["errors"], 0);
@@ -120,8 +163,9 @@ fn a_table_of_bgpd_by_zebra() {
     assert_eq!(zebra::compare(&lab.router, &frr), all.len() - tenth);
 
     // Zebra is gone: its routes stay, and those that it left in the kernel count again.
-    frr.kill("bgpd");
+    // In this order, as zebra withdraws the routes of a bgpd that is gone.
     frr.kill("zebra");
+    frr.kill("bgpd");
     lab.wait_for("the kernel's routes", || of_kernel() > tenth as u64);
     assert!(of_fpm(all.len() - tenth) && lab.source("fpm")["in_sync"] == false);
     // Meanwhile the neighbor has lost a tenth of its routes and has another one. What zebra left in the kernel goes, as
@@ -132,7 +176,7 @@ fn a_table_of_bgpd_by_zebra() {
     ip(&format!("-n {} nexthop flush", lab.line.router));
     // As watchfrr does: bgpd would not send all to a zebra that it finds again.
     frr.restart("zebra", zebra, MODULE);
-    frr.restart("bgpd", &bgp, options);
+    frr.restart("bgpd", BGPD, options);
     lab.wait_for_table(2);
     assert_eq!(zebra::compare(&lab.router, &frr), all.len() - tenth);
     lab.wait_for("no routes of zebra by the kernel", || of_kernel() < 100);

@@ -110,6 +110,20 @@ impl Frr {
         said
     }
 
+    /// Version of zebra, major and minor; `None` where it is not installed.
+    ///
+    /// # Panics
+    /// When it does not report its version.
+    pub fn version() -> Option<(u32, u32)> {
+        let output = Command::new(program("zebra")?).arg("--version").output();
+        let said = String::from_utf8_lossy(&output.expect("it was found").stdout).into_owned();
+        let number =
+            said.split_whitespace().find(|word| word.starts_with(|c: char| c.is_ascii_digit()));
+        let mut parts = number.unwrap_or_else(|| panic!("a version: {said}")).split('.');
+        let mut part = || parts.next().and_then(|part| part.parse().ok()).expect("digits");
+        Some((part(), part()))
+    }
+
     /// Waits until so many routes of the kernel's main IPv4 table are of this protocol (`static`, `bgp`).
     ///
     /// # Panics

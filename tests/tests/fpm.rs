@@ -15,7 +15,7 @@ use fingerpost_tests::configuration::Configuration;
 use fingerpost_tests::frr::Frr;
 use fingerpost_tests::netns::{Line, Router, ip, run};
 use fingerpost_tests::traffic::{own_every_address, to_random};
-use fingerpost_tests::{patience, soak, tables, zebra};
+use fingerpost_tests::{patience, skip, soak, tables, zebra};
 use serde_json::Value;
 
 /// Sender and receiver of numbered packets.
@@ -252,6 +252,30 @@ fn made(n: usize) -> Vec<u8> {
         .finish();
     let len = u16::try_from(4 + message.len()).expect("a short message");
     [&[1, 1][..], &len.to_be_bytes(), &message].concat()
+}
+
+/// Zebra marks the routes that are acknowledged, for `bgp suppress-fib-pending`.
+#[test]
+fn zebra_marks_routes_that_readers_see() {
+    let _alone = alone();
+    if Frr::version().is_some_and(|version| version < (8, 5)) {
+        skip("FRR 8.5, which reads acknowledgements");
+        return;
+    }
+    let Some(line) = Line::new(&[]) else { return };
+    let lab =
+        Lab::new(line, "[[source]]\nkind = \"kernel\"\n[[source]]\nkind = \"fpm\"\nsweep_s = 2\n");
+    let zebra = "fpm address 127.0.0.1 port 2620\n";
+    let options: &[&str] = &["-M", "dplane_fpm_nl", "--asic-offload=notify_on_offload"];
+    let routes = "ip route 192.0.2.0/24 10.0.2.2\nipv6 route 2001:db8:1::/48 fd02::2\n";
+    let Some(frr) =
+        Frr::start_with(&lab.line.router, (zebra, options), &[("staticd", routes, &[])])
+    else {
+        return;
+    };
+    for words in ["show ip route 192.0.2.0/24 json", "show ipv6 route 2001:db8:1::/48 json"] {
+        lab.wait_for(words, || frr.vtysh(&[words]).contains("\"offloaded\":true"));
+    }
 }
 
 /// What zebra's reader takes: every route as it was sent, with the flag of one that readers see.

@@ -239,9 +239,19 @@ impl Fpm {
             Ok(()) => self.body(&route, key),
             Err(Unsupported(why)) => Err(why.to_owned()),
         };
-        let failed = body.is_err();
+        let mut failed = body.is_err();
         match body {
             Ok(Body { target, mtu }) => {
+                if let Target::Object(id) = target
+                    && !self.objects.has(id)
+                {
+                    // No packet follows it before the object comes.
+                    failed = true;
+                    self.reject(&format_args!(
+                        "route {}: next-hop object {id}, which is not known",
+                        key.prefix
+                    ));
+                }
                 sink(RouteEvent::Route(RouteUpdate { mtu, ..RouteUpdate::new(key, target) }));
             }
             Err(why) => {

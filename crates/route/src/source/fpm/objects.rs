@@ -80,6 +80,11 @@ impl Objects {
         self.set(id, None);
     }
 
+    /// Whether there is an object of this number.
+    pub(super) fn has(&self, id: u32) -> bool {
+        self.all.contains_key(&id)
+    }
+
     /// Whether routes of this object would encapsulate packets.
     pub(super) fn wraps_packets(&self, id: u32) -> bool {
         self.wrapping > 0 && self.any(id, &|object| self.all.get(&object) == Some(&Shape::Wraps))

@@ -168,6 +168,7 @@ fn routes_of_every_form() {
         [&[10, 0][..], &"2001:db8::9".parse::<std::net::Ipv6Addr>().unwrap().octets()].concat();
     let of_table =
         route_of(route::NEW, "10.4.0.0/16", BGP, UNICAST).attr(15, &1001_u32.to_ne_bytes());
+    lab.frame(&[single(7, "10.0.0.1")]);
     let said = lab.frame(&[
         by_gateway("10.1.0.0/16", "192.0.2.1", 3),
         route_of(route::NEW, "10.2.0.0/16", BGP, UNICAST).attr(9, &multipath).finish(),
@@ -345,7 +346,7 @@ fn a_table_ends_in_a_silence() {
 fn acknowledgements_are_the_routes_as_they_came() {
     let mut lab = Lab::new();
     let (a, b) = (by_object("10.1.0.0/16", 5), by_gateway("2001:db8::/32", "2001:db8::9", 3));
-    lab.frame(&[a.clone(), b.clone()]);
+    lab.frame(&[single(5, "10.0.0.1"), single(6, "10.0.0.2"), a.clone(), b.clone()]);
     let mut out = Vec::new();
     lab.fpm.output(&mut out);
     assert!(out.is_empty(), "readers do not see them yet");
@@ -369,6 +370,12 @@ fn acknowledgements_are_the_routes_as_they_came() {
     let (gone, failed) = (key("10.9.0.0/16"), key("2001:db8::/32"));
     let want = [flagged(&a, 0x4000), flagged(&label, 0x2000_0000), flagged(&b, 0x2000_0000)];
     assert_eq!(lab.visible(&[gone, failed]), want.concat());
+    // Its object may come later; no packet follows it until then.
+    let early = by_object("10.1.0.0/16", 9);
+    assert_eq!(lab.frame(std::slice::from_ref(&early)).len(), 1, "it is kept");
+    assert_eq!(lab.visible(&[]), flagged(&early, 0x2000_0000));
+    let why = "route 10.1.0.0/16: next-hop object 9, which is not known";
+    assert!(lab.rejected().1.ends_with(why), "{:?}", lab.rejected());
     // Of a route that changed, the latest; of one that was deleted, none.
     let later = by_object("10.1.0.0/16", 6);
     lab.frame(std::slice::from_ref(&a));

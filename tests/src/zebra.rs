@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use crate::frr::Frr;
 use crate::netns::Router;
-use crate::{patience, tables};
+use crate::{patience, soak, tables};
 
 /// Next hops of a route: gateway (empty for none) and interface (empty for none), or one word for what drops packets.
 type Hops = BTreeSet<(String, String)>;
@@ -69,9 +69,9 @@ struct Path {
 /// Waits until the router has every route that zebra has, in all of its tables, and no other by FPM; returns how many.
 ///
 /// # Panics
-/// When they still differ after half a minute.
+/// When they still differ after half a minute, or after the time of a soak.
 pub fn compare(router: &Router, frr: &Frr) -> usize {
-    let until = Instant::now() + patience(LONGEST);
+    let until = Instant::now() + patience(LONGEST.max(soak(Duration::ZERO)));
     loop {
         let want = of_zebra(frr);
         let tables = want.keys().map(|(table, _)| *table).chain([MAIN]).collect();

@@ -265,6 +265,15 @@ fn what_cannot_take_the_direct_link_is_left_to_the_graph() {
             }
             entry.set(index, address(OUTPUT, INDEX));
             assert_eq!(sent(40), XDP_REDIRECT);
+            // The MTU of the internal interface changes, and nothing else does.
+            for (mtu, fits) in [(INTERNAL_MTU - 1, false), (INTERNAL_MTU, true)] {
+                let mut forwarding = entry.lab.topology.forwarding.clone();
+                let mut ports = (*forwarding.ports).clone();
+                ports.ports[usize::from(INTERNAL)].as_mut().expect("it was added").mtu = mtu;
+                forwarding.ports = Arc::new(ports);
+                forwarder.clone().follow(&forwarding);
+                assert_eq!(sent(longest) == XDP_REDIRECT, fits, "MTU {mtu}");
+            }
         }
         let entered = entry.fabric.entered();
         // Words in other memory, and an entrance by another port.

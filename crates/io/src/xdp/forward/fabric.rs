@@ -28,6 +28,15 @@ pub(super) struct Entrance {
 /// Bytes by which the internal header exceeds that of Ethernet.
 const EXTRA_BYTES: u16 = 4;
 
+impl State {
+    /// Longest packet that may enter the cluster, by the least MTU of the internal interfaces; 0 where none may.
+    pub(super) fn longest_entering(&self) -> u16 {
+        let (Some(_), Some(forwarding)) = (&self.entrance, &self.forwarding) else { return 0 };
+        let mtu = |port: &u16| forwarding.ports.port(*port).map_or(0, |info| info.mtu);
+        self.fabric.keys().map(mtu).min().unwrap_or(0).saturating_sub(EXTRA_BYTES)
+    }
+}
+
 impl Forwarder {
     /// Takes an internal interface of a cluster in. Its link runs the program of `fabric` from here on; what that does
     /// not finish goes to the sockets of the classifier. [`Forwarder::open_egress`] lets packets leave by it, and
@@ -46,14 +55,14 @@ impl Forwarder {
         self.add_device(port, ifindex)?;
         let seen = ReceivedCounts::new(port, self.0.epochs.cpus())?;
         let mut state = self.state();
+        let before = state.longest_entering();
         let state_of_port = Err(NO_TABLES.into());
         let added = FabricPort { ifindex, classifier, link, fabric, seen, state: state_of_port };
         if let Some(before) = state.fabric.insert(port, added) {
             state.gone.push(before.seen);
         }
         self.relink_fabric(&mut state, port).inspect_err(|_| drop(state.fabric.remove(&port)))?;
-        if state.entrance.is_some() {
-            // Its MTU may be the least.
+        if state.longest_entering() != before {
             self.relink_all(&mut state);
         }
         Ok(())
@@ -94,13 +103,8 @@ impl Forwarder {
         numbers.into_iter().for_each(|name| names.number(name, 0));
         names.number("charges", charges.into());
         names.number("enters", 0);
-        let (Some(Entrance { port, fabric }), Some(forwarding)) =
-            (&state.entrance, &state.forwarding)
-        else {
-            return;
-        };
-        let mtu = |port: &u16| forwarding.ports.port(*port).map_or(0, |info| info.mtu);
-        let longest = state.fabric.keys().map(mtu).min().unwrap_or(0).saturating_sub(EXTRA_BYTES);
+        let Some(Entrance { port, fabric }) = &state.entrance else { return };
+        let longest = state.longest_entering();
         let (settings, words) = (fabric.settings(), fabric.words());
         let shared = names.region("links", &words.links) && names.region("nodes", &words.nodes);
         names.memory("ends", fabric.memory());

@@ -795,9 +795,11 @@ impl KernelReader<Forwarding> for Forwarder {
         let mut state = self.state();
         let same = state.forwarding.as_ref().is_some_and(|old| same_programs(old, value));
         let defaults = state.forwarding.as_ref().map(|old| old.defaults.clone());
+        let longest = state.longest_entering();
         state.forwarding = Some(value.clone());
         let same_defaults = defaults.is_some_and(|defaults| defaults == value.defaults);
-        if same && (same_defaults || !state.reads_defaults()) {
+        let same_entrance = state.longest_entering() == longest;
+        if same && same_entrance && (same_defaults || !state.reads_defaults()) {
             return;
         }
         state.programs.clear();
@@ -829,8 +831,7 @@ impl KernelReader<Forwarding> for Forwarder {
 /// Whether programs linked for the one are right for the other.
 fn same_programs(old: &Forwarding, new: &Forwarding) -> bool {
     let ports = |of: &PortTable| -> Vec<Option<_>> {
-        let of_port =
-            |p: &PortInfo| (p.fib, p.mtu, p.fill_checksums, p.urpf, p.graph_only, p.redirects);
+        let of_port = |p: &PortInfo| (p.fib, p.fill_checksums, p.urpf, p.graph_only, p.redirects);
         let what = |port: &Option<PortInfo>| port.as_ref().map(of_port);
         of.ports.iter().map(what).collect()
     };

@@ -497,12 +497,8 @@ mod tests {
         a.step(1);
         b.step(1);
         a.step(1);
-        let draining = Record {
-            state: super::super::member::NodeState::Draining,
-            number: 99,
-            ..b.agent.own().clone()
-        };
-        b.agent.publish(draining);
+        let later = Record { epoch: 5, number: 99, ..b.agent.own().clone() };
+        b.agent.publish(later);
         b.step(2);
         assert!(a.step(2).changed);
         assert_eq!(a.agent.membership().members[1], *b.agent.own());

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use super::member::{Conflict, Membership, NodeState, Record};
+use super::member::{Conflict, Membership, Record};
 
 /// A member as the configuration has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,7 +43,6 @@ pub fn membership(members: &[Member], cluster: u8, digest: u32) -> Result<Member
             number: member.number.unwrap_or(u16::try_from(place).unwrap_or(u16::MAX)),
             cluster,
             digest,
-            state: NodeState::Active,
             loopback: member.loopback,
             loopback6: member.loopback6,
             weight: member.weight,

@@ -28,17 +28,6 @@ const MOST_ID: usize = 63;
 /// Adjacency indexes have 24 bits.
 const MOST_ADJACENCY: u32 = (1 << 24) - 1;
 
-/// What a node wants to do.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum NodeState {
-    /// Carries transit and traffic of its own ports.
-    #[default]
-    Active,
-    /// Is about to leave: carries no transit, and its routes are being withdrawn.
-    Draining,
-}
-
 /// Prefixes as strings.
 mod texts {
     use fingerpost_route::event::AnyPrefix;
@@ -67,8 +56,6 @@ pub struct Neighbor {
     pub address: IpAddr,
     /// Index of its adjacency at the node, from 1.
     pub adjacency: u32,
-    /// Largest IP packet that reaches it.
-    pub mtu: u32,
 }
 
 /// What a node publishes of itself.
@@ -84,9 +71,6 @@ pub struct Record {
     pub cluster: u8,
     /// Differs from one start of the node to the next.
     pub boot: u32,
-    /// What the node wants to do.
-    #[serde(default)]
-    pub state: NodeState,
     /// Epoch of its adjacency indexes.
     pub epoch: u8,
     /// Share of transit; 0 carries none.
@@ -118,7 +102,6 @@ impl Default for Record {
             number: 0,
             cluster: 0,
             boot: 0,
-            state: NodeState::Active,
             epoch: 0,
             weight: 1,
             digest: 0,
@@ -198,14 +181,11 @@ impl Record {
             }
         }
         for neighbor in &self.neighbors {
-            let Neighbor { address, adjacency, mtu } = neighbor;
+            let Neighbor { address, adjacency } = neighbor;
             if !(1..=MOST_ADJACENCY).contains(adjacency) {
                 return malformed(format!(
                     "adjacency {adjacency} of {address}, 1 to {MOST_ADJACENCY}"
                 ));
-            }
-            if !(68..=65_535).contains(mtu) {
-                return malformed(format!("MTU {mtu} of {address}, 68 to 65535"));
             }
         }
         Ok(())
@@ -390,11 +370,7 @@ mod tests {
                 AnyPrefix::V4("10.1.0.0/16".parse().unwrap()),
                 AnyPrefix::V6("2001:db8:1::/48".parse().unwrap()),
             ],
-            neighbors: vec![Neighbor {
-                address: "10.1.0.5".parse().unwrap(),
-                adjacency: 9,
-                mtu: 1500,
-            }],
+            neighbors: vec![Neighbor { address: "10.1.0.5".parse().unwrap(), adjacency: 9 }],
             ..Record::default()
         }
     }
@@ -415,6 +391,13 @@ mod tests {
         let text = String::from_utf8(bytes).unwrap();
         assert!(text.contains(r#""prefixes":["10.1.0.0/16","2001:db8:1::/48"]"#), "{text}");
         assert!(text.starts_with(r#"{"version":1,"id":"a.rack-1","number":3,"#), "{text}");
+        // Fields of other programs of this version are passed over.
+        let more = text.replace("\"epoch\"", "\"state\":\"draining\",\"epoch\"");
+        let more = more.replace("\"adjacency\":9", "\"adjacency\":9,\"mtu\":1500");
+        assert_eq!(
+            (more.len() > text.len() + 30, Record::parse(more.as_bytes())),
+            (true, Ok(full()))
+        );
     }
 
     #[test]
@@ -433,7 +416,6 @@ mod tests {
             changed("\"adjacency\":9", "\"adjacency\":16777216"),
             "adjacency 16777216 of 10.1.0.5, 1 to 16777215"
         );
-        assert_eq!(changed("\"mtu\":1500", "\"mtu\":60"), "MTU 60 of 10.1.0.5, 68 to 65535");
         let error = changed("10.1.0.0/16", "10.1.0.1/16");
         assert!(error.contains("host bits"), "{error}");
         assert!(changed("a.rack-1", "a/b").starts_with("the id \"a/b\" is not"));

@@ -24,7 +24,7 @@ use fingerpost_cluster::frame::{FULL_BYTES, FabricAddr, LOOKUP};
 use fingerpost_cluster::probe::{self, Local, Probes, Service};
 use fingerpost_cluster::rule::{self, MAX_NODES, Members, NodeId, NodeState};
 use fingerpost_cluster::store::agent;
-use fingerpost_cluster::store::member::{self, Membership, Record};
+use fingerpost_cluster::store::member::{Membership, Record};
 use fingerpost_io::xdp::fabric::{Fabric as Programs, FabricSettings, FabricWords};
 use fingerpost_io::{tap, xdp};
 use fingerpost_lpm::{Heap, UpdateError};
@@ -345,20 +345,12 @@ impl Node {
             return std::mem::take(&mut store.changed);
         }
         store.looked = Instant::now();
-        let (ports, state) = (
-            &self.ports,
-            match self.draining {
-                true => member::NodeState::Draining,
-                false => member::NodeState::Active,
-            },
-        );
-        let drained = std::mem::replace(&mut store.own.record_mut().state, state) != state;
-        let named = &store.named;
+        let (ports, named) = (&self.ports, &store.named);
         let external = |link: &LinkState| {
             let forwards = named.is_empty() || named.contains(&link.name);
             forwards && !ports.is_fabric(&link.name) && !ports.is_internal(&link.name)
         };
-        if store.own.renew(control, &self.fabric, external) || drained {
+        if store.own.renew(control, &self.fabric, external) {
             let record = store.own.record();
             self.fabric.set_epoch(self.fabric.settings.node, record.epoch);
             if let Some(probes) = &self.probes {

@@ -85,7 +85,6 @@ struct Announced {
     index: u32,
     /// The host's adjacency.
     adjacency: u32,
-    mtu: u32,
 }
 
 /// The own record, and what it is made from.
@@ -140,24 +139,23 @@ impl Own {
         fabric: &Fabric,
         external: impl Fn(&LinkState) -> bool,
     ) -> bool {
-        let links: BTreeMap<u32, u32> = control
+        let links: BTreeSet<u32> = control
             .links()
             .filter(|(_, _, state)| {
                 !state.loopback && state.master_kind != "vrf" && external(state)
             })
-            .map(|(link, _, state)| (link, state.mtu))
+            .map(|(link, ..)| link)
             .collect();
         self.indices.advance();
         self.find_neighbors(control, fabric, &links);
-        let addresses = control.addresses().filter(|address| links.contains_key(&address.link));
+        let addresses = control.addresses().filter(|address| links.contains(&address.link));
         let (mut own, mut prefixes) = (BTreeSet::new(), BTreeSet::new());
         for address in addresses.filter(|address| is_routed(address.addr)) {
             own.insert(address.addr);
             prefixes.extend(connected(address.addr, address.prefix_len));
         }
         let neighbors = self.neighbors.iter().filter_map(|(key, announced)| {
-            let Announced { index, mtu, .. } = *announced;
-            Some(Neighbor { address: key.neighbor?, adjacency: index, mtu })
+            Some(Neighbor { address: key.neighbor?, adjacency: announced.index })
         });
         let record = Record {
             epoch: self.indices.epoch(),
@@ -171,13 +169,13 @@ impl Own {
         changed
     }
 
-    fn find_neighbors(&mut self, control: &Control, fabric: &Fabric, links: &BTreeMap<u32, u32>) {
+    fn find_neighbors(&mut self, control: &Control, fabric: &Fabric, links: &BTreeSet<u32>) {
         let hops = control.next_hops();
         for (adjacency, key) in hops.adjacencies() {
-            let Some(mtu) = links.get(&key.link) else { continue };
             // An MTU of its own is that of a route, which the egress node does not know.
             let usual = key.mtu == 0 && key.neighbor.is_some_and(is_routed);
             if !usual
+                || !links.contains(&key.link)
                 || self.neighbors.contains_key(&key)
                 || !hops.table().adjacency(adjacency).resolved()
             {
@@ -188,8 +186,7 @@ impl Own {
             }
             let Some(index) = self.indices.take() else { return };
             fabric.set_output(index, Some(adjacency));
-            let mtu = (*mtu).clamp(68, 65_535);
-            self.neighbors.insert(key, Announced { index, adjacency, mtu });
+            self.neighbors.insert(key, Announced { index, adjacency });
         }
     }
 }

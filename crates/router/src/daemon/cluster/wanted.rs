@@ -162,7 +162,7 @@ mod tests {
     }
 
     fn neighbor(addr: &str, adjacency: u32) -> Neighbor {
-        Neighbor { address: addr.parse().unwrap(), adjacency, mtu: 1500 }
+        Neighbor { address: addr.parse().unwrap(), adjacency }
     }
 
     fn wanted(members: &[Record], lost: &[NodeId]) -> Vec<String> {

@@ -65,7 +65,7 @@ pub struct Flowlets {
 }
 
 impl Flowlets {
-    /// Empty table of `entries`, for flowlets that end after a gap of more than `delta_ticks`.
+    /// Empty table of `entries`, for flowlets that end after a gap of more than `delta_ticks`; with 0 each packet is one.
     ///
     /// # Panics
     /// When `entries` is no power of two.
@@ -103,7 +103,9 @@ impl Flowlets {
         }
         let at = flow.hash as usize & (self.entries.len() - 1);
         let entry = &mut self.entries[at];
-        let current = entry.flags & USED != 0 && now.wrapping_sub(entry.last) <= self.delta_ticks;
+        let current = entry.flags & USED != 0
+            && self.delta_ticks > 0
+            && now.wrapping_sub(entry.last) <= self.delta_ticks;
         entry.last = now;
         let outcome = if !current {
             entry.flags = 0;
@@ -185,6 +187,15 @@ mod tests {
         let began = (Path::Direct, Outcome::Began);
         assert_eq!(path(&mut table, &members, FLOW, at(3 * DELTA + 1), Path::Direct), began);
         assert_eq!(table.bytes(), 64);
+    }
+
+    #[test]
+    fn without_a_delta_each_packet_has_a_choice() {
+        let (mut table, members) = (Flowlets::new(8, 0), Members::equal(4));
+        for choice in [Path::By(2), Path::Direct, Path::By(3)] {
+            let found = path(&mut table, &members, FLOW, 7, choice);
+            assert_eq!(found, (choice, Outcome::Began));
+        }
     }
 
     #[test]

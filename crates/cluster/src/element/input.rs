@@ -89,7 +89,7 @@ impl ClusterInput {
         Self {
             members: fabric.reader(),
             counts: fabric.counts.add(instance),
-            flowlets: Flowlets::new(FLOWLETS, ticks(fabric.settings.flowlet_ns).max(1)),
+            flowlets: Flowlets::new(FLOWLETS, ticks(fabric.settings.flowlet_ns)),
             queues,
             draws,
             fabric,

@@ -38,7 +38,8 @@ pub(crate) struct Cluster {
     /// EtherType of internal frames. Default 0x88b5.
     #[serde(default = "ethertype")]
     pub(crate) ethertype: u16,
-    /// Milliseconds without a packet after which a flow may take another path. Default 2.
+    /// Milliseconds without a packet after which a flow may take another path; with 0 each packet may, which reorders flows.
+    /// Default 2.
     #[serde(default = "flowlet_ms")]
     pub(crate) flowlet_ms: u32,
     /// Milliseconds between two probes of an internal link. Default 8.
@@ -355,15 +356,15 @@ impl Cluster {
             let what = format!("`ethertype` must be at least 0x600, not 0x{:x}", self.ethertype);
             wrong.push(Wrong::new("cluster.ethertype", what));
         }
-        for (key, value, most) in [
-            ("flowlet_ms", self.flowlet_ms, MOST_FLOWLET_MS),
-            ("probe_ms", self.probe_ms, 1000),
-            ("probe_multiplier", self.probe_multiplier, 100),
-            ("ttl_s", self.ttl_s, MOST_TTL_S),
-            ("hold_s", self.hold_s, u32::MAX),
+        for (key, value, least, most) in [
+            ("flowlet_ms", self.flowlet_ms, 0, MOST_FLOWLET_MS),
+            ("probe_ms", self.probe_ms, 1, 1000),
+            ("probe_multiplier", self.probe_multiplier, 1, 100),
+            ("ttl_s", self.ttl_s, 1, MOST_TTL_S),
+            ("hold_s", self.hold_s, 1, u32::MAX),
         ] {
-            if !(1..=most).contains(&value) {
-                let what = format!("`{key}` must be from 1 to {most}, not {value}");
+            if !(least..=most).contains(&value) {
+                let what = format!("`{key}` must be from {least} to {most}, not {value}");
                 wrong.push(Wrong::new(format!("cluster.{key}"), what));
             }
         }

@@ -83,8 +83,8 @@ impl ClusterInput {
         let draws = Rng::new(u64::from(fabric.settings.node) + 1);
         let queues = Queues {
             fabric: fabric.clone(),
-            links: Charges::default(),
-            allowances: Charges::default(),
+            links: Charges::of(instance),
+            allowances: Charges::of(instance),
         };
         Self {
             members: fabric.reader(),

@@ -33,7 +33,7 @@ pub(super) const CLASS: ElementClass = ElementClass {
             members: fabric.reader(),
             counts: fabric.counts.add(instance),
             sent: fabric.links.sender(instance),
-            charges: Charges::default(),
+            charges: Charges::of(instance),
             arrivals: Arrivals::new(cluster, node, ethertype),
             fabric: fabric.clone(),
         }))

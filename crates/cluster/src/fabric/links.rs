@@ -199,6 +199,8 @@ impl Links {
 /// Charges of one batch, gathered so that the words of a link are written once.
 #[derive(Clone, Debug, Default)]
 pub struct Charges {
+    /// Whether they are those of a dry run, which no link has.
+    dry_run: bool,
     now_ns: u64,
     pending: Vec<Pending>,
     touched: Vec<NodeId>,
@@ -216,6 +218,11 @@ struct Pending {
 }
 
 impl Charges {
+    /// Charges of an element.
+    pub fn of(instance: Instance) -> Self {
+        Self { dry_run: instance.is_dry_run(), ..Self::default() }
+    }
+
     /// Begins a batch of this time.
     pub fn begin(&mut self, now_ns: u64) {
         self.now_ns = now_ns;
@@ -273,7 +280,7 @@ impl Charges {
         for node in self.touched.drain(..) {
             let Pending { added, dropped, bytes, .. } =
                 std::mem::take(&mut self.pending[usize::from(node)]);
-            let Some(words) = links.words(node) else { continue };
+            let Some(words) = links.words(node).filter(|_| !self.dry_run) else { continue };
             for (word, added) in [ALL, TRANSIT].into_iter().zip(added) {
                 if added != 0 {
                     words[word].fetch_max(self.now_ns, Relaxed);
@@ -301,6 +308,17 @@ mod tests {
         let links = Links::new(&mut Heap, "links", 3).unwrap();
         links.set(1, 5, Some(1_000_000_000), 4000);
         links
+    }
+
+    #[test]
+    fn a_dry_run_charges_no_link() {
+        let links = links();
+        let mut charges = Charges::of(Instance::DryRun);
+        charges.begin(1_000);
+        let taken = (0..9).filter(|_| charges.charge(&links, 1, Class::Local, 1000)).count();
+        charges.end(&links);
+        assert_eq!((taken, links.backlog_ns(1, 1_000), links.counts(1).bytes), (4, 0, 0));
+        assert_eq!(links.counts(1).local_dropped, 0);
     }
 
     /// How many of `count` packets of 1,000 bytes the link takes at this time.

@@ -33,7 +33,12 @@ pub(crate) struct TraceWriter<'a> {
     pub(crate) found: &'a dyn Fn(&[u8], Meta) -> Option<TraceRoute>,
     /// What an interface feature does with a frame of a port, by the class of its element.
     pub(crate) notes: &'a Notes<'a>,
+    /// What a step means in a cluster, by the class of its element.
+    pub(crate) cluster: &'a InCluster<'a>,
 }
+
+/// Finds what an element of a cluster made of a frame: class of the element, frame before and after it.
+pub(crate) type InCluster<'a> = dyn Fn(&str, &[u8], &[u8]) -> Option<String> + 'a;
 
 /// Finds what an interface feature does with a frame: class of its element, frame, and what is known of it.
 pub(crate) type Notes<'a> = dyn Fn(&str, &[u8], Meta) -> Vec<String> + 'a;
@@ -108,6 +113,10 @@ impl TraceWriter<'_> {
                 .collect(),
             route: if is_lookup { (self.found)(frame, step.meta) } else { None },
             notes: (self.notes)(spec.name, frame, step.meta),
+            cluster: match step.fate {
+                Fate::Output(_) => (self.cluster)(spec.name, before, frame),
+                _ => None,
+            },
             found: self.table_route(step, frame, meta),
             made: step.made.clone(),
         }

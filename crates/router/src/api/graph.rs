@@ -152,6 +152,9 @@ pub(crate) struct TraceStep {
     /// Notes of an interface feature on the packet: lists that match its source, rules that it matches.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) notes: Vec<String>,
+    /// Path in the cluster: the node that the packet is from, or its egress node, the link to it, and the reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) cluster: Option<String>,
     /// Present route in the element's own route table.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) found: Option<TableRoute>,

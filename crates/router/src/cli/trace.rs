@@ -208,6 +208,9 @@ fn line(step: &TraceStep) -> String {
     if !step.notes.is_empty() {
         text += &format!(": on {}", step.notes.join(", "));
     }
+    if let Some(path) = &step.cluster {
+        text += &format!(": {path}");
+    }
     if let Some(route) = &step.route {
         let prefix = route.prefix.as_deref().unwrap_or("no route");
         text += &format!(": {prefix} in table {}, next hop {}", route.table, route.nexthop);

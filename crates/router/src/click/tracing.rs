@@ -117,7 +117,9 @@ pub(super) fn words(plan: &Plan, trace: &Trace, number: u64) -> PacketTrace {
         device.map_or_else(|| "-".to_owned(), |device| device.name.clone())
     };
     let (found, notes) = (|_: &[u8], _| None, |_: &str, _: &[u8], _| Vec::new());
-    TraceWriter { plan, port: &port, found: &found, notes: &notes }.write(trace, number)
+    let cluster = |_: &str, _: &[u8], _: &[u8]| None;
+    TraceWriter { plan, port: &port, found: &found, notes: &notes, cluster: &cluster }
+        .write(trace, number)
 }
 
 /// Document of a trace, for programs.

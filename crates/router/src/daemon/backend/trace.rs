@@ -100,8 +100,11 @@ impl View<'_> {
         let port = |number| self.port_name(number);
         let found = |frame: &[u8], meta| self.found(frame, meta);
         let notes = |class: &str, frame: &[u8], meta| self.notes(class, frame, meta);
-        let writer =
-            TraceWriter { plan: self.graph.plan(), port: &port, found: &found, notes: &notes };
+        let cluster = |class: &str, before: &[u8], after: &[u8]| {
+            self.graph.node.as_ref()?.step(class, before, after)
+        };
+        let (plan, port) = (self.graph.plan(), &port);
+        let writer = TraceWriter { plan, port, found: &found, notes: &notes, cluster: &cluster };
         writer.write(trace, number)
     }
 

@@ -51,8 +51,12 @@ impl View<'_> {
         let drivers = at_ingress(drivers, &interface);
         let (trace, requests) = self.evaluate(port, &frame)?;
         let dry_run = self.traced(&trace, 1);
-        let (does, verdict) =
+        let (does, mut verdict) =
             self.verdict(&dry_run, route.as_ref(), &drivers, &interface, &requests);
+        if does == "forward" {
+            let paths = dry_run.steps.iter().filter_map(|step| step.cluster.as_deref());
+            verdict.extend(paths.map(|path| format!("; {path}")));
+        }
         let is_local = does == "local" && self.interfaces.unguarded(port).is_none();
         let dropped = is_local.then(|| {
             let mut states = self.graph.features.states().each();

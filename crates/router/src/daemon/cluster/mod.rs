@@ -11,6 +11,7 @@ mod membership;
 mod own;
 mod ports;
 mod status;
+mod steps;
 mod wanted;
 
 use std::borrow::Cow;

@@ -245,6 +245,6 @@ impl Node {
 }
 
 #[allow(clippy::cast_precision_loss, reason = "a time for people")]
-fn microseconds(ns: u64) -> f64 {
+pub(super) fn microseconds(ns: u64) -> f64 {
     ns as f64 / 1e3
 }

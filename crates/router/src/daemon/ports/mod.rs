@@ -329,7 +329,7 @@ impl Interfaces {
         let mut turned = Vec::new();
         for (&link, open) in &self.open {
             // Only what was taken in is a device that programs know.
-            let known = self.is_known(forwarder, open.port);
+            let known = Self::is_known(forwarder, open.port);
             let (before, now) = (
                 forwarder.is_open(open.port),
                 known && takes(&mut reader, link, open.state.kind.is_empty()),
@@ -345,10 +345,9 @@ impl Interfaces {
         self.notices.extend(turned);
     }
 
-    /// Whether programs may send by an interface: by one that forwards, or an internal one of a cluster in mode `direct`.
-    fn is_known(&self, forwarder: &Forwarder, port: u16) -> bool {
-        let direct = self.datapath.cluster.as_ref().is_some_and(|cluster| cluster.is_direct());
-        forwarder.reads(port).is_some() || direct && forwarder.fabric_reads(port).is_some()
+    /// Whether programs may send by an interface: by one that forwards, or an internal one of a cluster.
+    fn is_known(forwarder: &Forwarder, port: u16) -> bool {
+        forwarder.reads(port).is_some() || forwarder.fabric_reads(port).is_some()
     }
 
     /// What would let packets leave by an interface in XDP, where its driver takes none; `None` where it takes

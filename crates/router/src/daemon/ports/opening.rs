@@ -173,7 +173,7 @@ impl Interfaces {
         let drive = Drive::Afxdp { classifier, queues, _link: attached };
         let open = Open { port, state, drive, mode: how };
         if let Some(forwarder) = &self.datapath.forwarder
-            && self.is_known(forwarder, port)
+            && Self::is_known(forwarder, port)
         {
             let hardware = open.state.kind.is_empty();
             forwarder.open_egress(port, takes(&mut FeatureReader::new().ok(), link, hardware));

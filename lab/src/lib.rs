@@ -20,6 +20,7 @@ pub mod papers;
 pub mod peer;
 pub mod program;
 pub mod progress;
+mod scratch;
 pub mod syn;
 pub mod table;
 pub mod trace;

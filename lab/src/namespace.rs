@@ -6,12 +6,13 @@ use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use fingerpost_io::namespace;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::scratch::Scratch;
 
 /// Time between two checks of a program that is waited for.
 const TICK: Duration = Duration::from_millis(1);
@@ -19,7 +20,7 @@ const TICK: Duration = Duration::from_millis(1);
 /// The namespace.
 pub(crate) struct Namespace {
     net: namespace::Namespace,
-    scratch: PathBuf,
+    scratch: Scratch,
 }
 
 impl Namespace {
@@ -36,18 +37,12 @@ impl Namespace {
             true => anyhow!("needs root"),
             false => anyhow!("needs network namespaces: {error}"),
         })?;
-        static NUMBER: AtomicU64 = AtomicU64::new(0);
-        // Relaxed: only the number matters.
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("fingerpost-lab-{}-{number}", std::process::id());
-        let scratch = std::env::temp_dir().join(name);
-        fs::create_dir_all(&scratch).with_context(|| scratch.display().to_string())?;
-        Ok(Self { net, scratch })
+        Ok(Self { net, scratch: Scratch::new("lab")? })
     }
 
     /// A file of the folder that goes with the namespace.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
-        self.scratch.join(name)
+        self.scratch.file(name)
     }
 
     /// A command in the namespace.
@@ -132,12 +127,6 @@ impl Namespace {
             }
             std::thread::sleep(TICK);
         }
-    }
-}
-
-impl Drop for Namespace {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.scratch);
     }
 }
 

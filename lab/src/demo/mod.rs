@@ -11,6 +11,7 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 
 use crate::machine::cpu_name;
+use crate::scratch::Scratch;
 
 pub mod cluster;
 mod lab;
@@ -132,27 +133,19 @@ pub fn run(time: Duration, progress: &(dyn Fn(String) + Sync)) -> Result<DemoRep
 
 /// The tables as files, until this is dropped.
 struct Files {
-    folder: PathBuf,
     paths: Vec<PathBuf>,
+    _folder: Scratch,
 }
 
 impl Files {
     fn write() -> Result<Self> {
-        let folder = std::env::temp_dir().join(format!("fingerpost-demo-{}", std::process::id()));
-        let place = || format!("the shipped tables: {}", folder.display());
-        std::fs::create_dir_all(&folder).with_context(place)?;
-        let paths: Vec<PathBuf> = TABLES.iter().map(|(name, _)| folder.join(name)).collect();
+        let folder = Scratch::new("demo")?;
+        let paths: Vec<PathBuf> = TABLES.iter().map(|(name, _)| folder.file(name)).collect();
         for (path, (_, bytes)) in paths.iter().zip(TABLES) {
+            let place = || format!("the shipped tables: {}", path.display());
             std::fs::write(path, bytes).with_context(place)?;
         }
-        Ok(Self { folder, paths })
-    }
-}
-
-impl Drop for Files {
-    fn drop(&mut self) {
-        // The folder of temporary files is cleared by the system as well.
-        let _ = std::fs::remove_dir_all(&self.folder);
+        Ok(Self { paths, _folder: folder })
     }
 }
 

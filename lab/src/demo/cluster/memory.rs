@@ -3,7 +3,6 @@
 //! Limits: the hosts open their rings first and the node that is killed comes last to each of its own, so that the other
 //!         ends wait for it when it is gone.
 
-use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,6 +13,7 @@ use fingerpost_packet::{Pool, Port};
 use super::node::{Node, host_ring, open_ring};
 use super::plan::{KILLED, NODES, others};
 use super::{NodeView, Rack};
+use crate::scratch::Scratch;
 
 /// Longest time until a killed node is noticed.
 const LONGEST: Duration = Duration::from_secs(10);
@@ -24,7 +24,7 @@ pub(super) struct Memory {
     // Dropped in this order.
     nodes: Vec<Option<Node>>,
     hosts: Vec<Box<dyn Port>>,
-    folder: PathBuf,
+    folder: Scratch,
     rule: Rule,
     starts: u32,
 }
@@ -35,14 +35,12 @@ impl Memory {
     /// # Errors
     /// When a ring or a thread cannot be had.
     pub(super) fn new(rule: Rule) -> Result<Self> {
-        let name = format!("fingerpost-demo-cluster-{}", std::process::id());
-        let folder = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+        let folder = Scratch::new("cluster")?;
         let nodes = (0..NODES).map(|_| None).collect();
         let mut rack = Self { nodes, hosts: Vec::new(), folder, rule, starts: 0 };
         let pool = Pool::new(1, 2048);
         for node in 0..NODES {
-            rack.hosts.push(open_ring(&rack.folder, &host_ring(node), &pool)?);
+            rack.hosts.push(open_ring(rack.folder.path(), &host_ring(node), &pool)?);
         }
         for node in others(KILLED).chain([KILLED]) {
             rack.restart(node)?;
@@ -86,7 +84,7 @@ impl Rack for Memory {
 
     fn restart(&mut self, node: usize) -> Result<()> {
         self.starts += 1;
-        self.nodes[node] = Some(Node::start(node, self.starts, self.rule, &self.folder)?);
+        self.nodes[node] = Some(Node::start(node, self.starts, self.rule, self.folder.path())?);
         Ok(())
     }
 
@@ -94,14 +92,5 @@ impl Rack for Memory {
         let nodes = self.look()?;
         let links = nodes.iter().flatten().flat_map(|node| node.links.iter().flatten());
         Ok(links.filter(|link| link.up).count() == NODES * (NODES - 1))
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        self.nodes.clear();
-        self.hosts.clear();
-        // The folder of temporary files is cleared by the system as well.
-        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }

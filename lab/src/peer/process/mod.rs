@@ -10,9 +10,8 @@ mod router;
 use std::fs::{self, File};
 use std::io::{BufWriter, Read, Write};
 use std::marker::PhantomData;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -24,6 +23,7 @@ use serde::de::DeserializeOwned;
 
 use super::Row;
 use crate::document::Mode;
+use crate::scratch::Scratch;
 use crate::table::Table;
 
 pub use router::{Chosen, Forwarded, HEAD_BYTES, Leave};
@@ -128,7 +128,7 @@ impl<A: Addr> Peer<A> {
         routes: &[(Prefix<A>, u32)],
         limit: Duration,
     ) -> Result<Self> {
-        let scratch = Scratch::new()?;
+        let scratch = Scratch::new("peer")?;
         let file = scratch.file("table");
         write_routes(&file, routes.iter().copied())?;
         command.arg(A::FAMILY.to_string()).arg(&file);
@@ -340,33 +340,6 @@ fn write_keys<A: Addr>(file: &Path, keys: &[A]) -> Result<()> {
         out.flush()
     };
     write().with_context(|| format!("cannot write {}", file.display()))
-}
-
-/// A folder for the files that a peer is handed, gone with it.
-#[derive(Debug)]
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new() -> Result<Self> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        // Relaxed: a counter, nothing is published by it.
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path =
-            std::env::temp_dir().join(format!("fingerpost-peer-{}-{number}", std::process::id()));
-        fs::create_dir(&path).with_context(|| format!("cannot make {}", path.display()))?;
-        Ok(Self(path))
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // Nobody is left to tell; what stays behind stays in the system's folder for that.
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }
 
 /// The child and the two ends that we hold.
@@ -647,7 +620,7 @@ mod tests {
     #[test]
     fn nothing_is_left_behind() {
         let peer = fake("cat > /dev/null");
-        let folder = peer.process.scratch.0.clone();
+        let folder = peer.process.scratch.path().to_owned();
         assert!(folder.is_dir());
         drop(peer);
         assert!(!folder.exists());

@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fingerpost_io::namespace::Named;
 
-use crate::netns::{Router, command, ip, namespaces_of, ready, run};
+use crate::netns::{Router, command, exec, ip, namespaces_of, ready, run};
 
 /// What a rack is made of.
 #[derive(Clone, Debug)]
@@ -265,6 +265,53 @@ impl Rack {
         routers
     }
 
+    /// Addresses of the host behind a node, so many for traffic from another node, which has addresses of its own there; the
+    /// routers know all of them.
+    ///
+    /// # Panics
+    /// When one does not answer.
+    pub fn destinations(&self, from: usize, to: usize, count: usize) -> Vec<String> {
+        let (n, first) = (to + 1, 10 + from * count);
+        let (from, to) = (&self.places[from].hosts[0], &self.places[to].hosts[0]);
+        let addrs: Vec<String> =
+            (first..first + count).map(|host| format!("10.{n}.0.{host}")).collect();
+        for addr in &addrs {
+            ip(&format!("-n {to} addr replace {addr}/24 dev h0"));
+            assert!(ping(from, addr).contains("1 received"), "{addr}");
+        }
+        addrs
+    }
+
+    /// What nodes and internal interfaces have counted of lost packets, for messages.
+    pub fn faults<'a>(&self, routers: impl IntoIterator<Item = &'a Router>) -> String {
+        let of_router = |router: &Router| {
+            let status: serde_json::Value = router.ask("cluster status");
+            let down = |member: &serde_json::Value| {
+                let times = member["link"]["downs"].as_u64()?;
+                Some(format!("{} {times}", member["id"].as_str()?))
+            };
+            let members = status["members"].as_array().into_iter().flatten();
+            let downs: Vec<String> = members.filter_map(down).collect();
+            format!(
+                "node {}: downs {downs:?}, drops {}, left_xdp {}\n",
+                status["node"], status["drops"], status["left_xdp"]
+            )
+        };
+        // Redirects that failed behind the program, which counts them as sent.
+        let of_link = |node: &str, link: String| {
+            let said = exec(node, &format!("ethtool -S {link}")).stdout;
+            let said = String::from_utf8_lossy(&said).into_owned();
+            let lost = said.lines().map(str::trim);
+            let lost = lost.filter(|line| line.contains("xmit_errors") && !line.ends_with(": 0"));
+            lost.map(|line| format!("{link} {line}\n")).collect::<String>()
+        };
+        let links = self.places.iter().flat_map(|place| {
+            let peers = self.places.iter().filter(|peer| peer.id != place.id);
+            peers.map(|peer| of_link(&place.namespace, format!("int-{}", peer.id)))
+        });
+        routers.into_iter().map(of_router).chain(links).collect()
+    }
+
     /// Routes to what is behind other nodes, as iBGP with next-hop-self would bring them.
     fn routes(&self, node: usize) {
         let namespace = &self.places[node].namespace;
@@ -316,6 +363,24 @@ pub fn wait_for(router: &Router, what: &str, done: impl Fn(&serde_json::Value) -
         );
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
+}
+
+/// What a number of `cluster status` is at a node.
+///
+/// # Panics
+/// When it has no such number.
+pub fn packets(router: &Router, what: &str) -> u64 {
+    let status: serde_json::Value = router.ask("cluster status");
+    status["packets"][what].as_u64().expect("a count")
+}
+
+/// Packets that a router forwarded in XDP.
+///
+/// # Panics
+/// When it has no such number.
+pub fn forwarded_xdp(router: &Router) -> u64 {
+    let stats: serde_json::Value = router.ask("graph stats");
+    stats["drivers"]["forwarded"].as_u64().expect("a count")
 }
 
 /// Reply of a host to one ping, or why there is none.

@@ -27,10 +27,14 @@ pub struct Traffic {
 pub struct Counts {
     /// Packets that were sent.
     pub sent: u64,
-    /// Packets that arrived.
+    /// Packets that arrived, each once.
     pub received: u64,
-    /// Packets of these that came behind a later one of their flow.
+    /// Further copies of them.
+    pub twice: u64,
+    /// Packets of these that came behind a later one of their flow (RFC 4737).
     pub reordered: u64,
+    /// Runs of such packets of a flow (RouteBricks).
+    pub sequences: u64,
     /// What the flow misses that misses most, up to its last packet that arrived.
     pub worst: u64,
 }
@@ -45,7 +49,9 @@ impl Counts {
     pub const fn add(&mut self, more: Self) {
         self.sent += more.sent;
         self.received += more.received;
+        self.twice += more.twice;
         self.reordered += more.reordered;
+        self.sequences += more.sequences;
         self.worst += more.worst;
     }
 }
@@ -69,7 +75,26 @@ impl Traffic {
         program: &str,
         [source, destination]: [&str; 2],
         addrs: &[&str],
-        (rate, seconds, bytes): (u64, u64, usize),
+        numbers: (u64, u64, usize),
+    ) -> Self {
+        Self::sent_by(program, "blast", [source, destination], addrs, (numbers, addrs.len()))
+    }
+
+    /// Begins to send a mix of flows like that of a trace, `rate` packets a second in the mean, to addresses of IPv4:
+    /// [`Traffic::between`].
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn mix(program: &str, ends: [&str; 2], addrs: &[&str], numbers: (u64, u64, usize)) -> Self {
+        Self::sent_by(program, "mix", ends, addrs, (numbers, 1 << 20))
+    }
+
+    fn sent_by(
+        program: &str,
+        sender: &str,
+        [source, destination]: [&str; 2],
+        addrs: &[&str],
+        ((rate, seconds, bytes), flows): ((u64, u64, usize), usize),
     ) -> Self {
         let start = |namespace: &str, words: &str| {
             let mut command = command(namespace, &format!("{program} {words}"));
@@ -80,7 +105,7 @@ impl Traffic {
                 .spawn()
                 .expect("the helper is built with the tests")
         };
-        let flows = addrs.len();
+        let count = addrs.len();
         let sockets = if addrs[0].contains(':') { "udp6" } else { "udp" };
         let addrs: Vec<String> = addrs.iter().map(|addr| format!("{addr}:7100")).collect();
         let addrs = addrs.join(",");
@@ -88,13 +113,13 @@ impl Traffic {
         // What comes before it listens is nobody's.
         let until = Instant::now() + Duration::from_secs(10);
         while run(destination, &format!("cat /proc/net/{sockets}")).matches(":1BBC ").count()
-            < flows
+            < count
         {
             assert!(Instant::now() < until, "the receiver does not listen at port 7100");
             std::thread::sleep(Duration::from_millis(5));
         }
-        let blast = format!("blast {addrs} {rate} {seconds} {bytes}");
-        Self { sender: start(source, &blast), receiver }
+        let words = format!("{sender} {addrs} {rate} {seconds} {bytes}");
+        Self { sender: start(source, &words), receiver }
     }
 
     /// Whether it still sends.
@@ -123,7 +148,9 @@ impl Traffic {
         Counts {
             sent: number(&sent, "sent"),
             received: number(&received, "received"),
+            twice: number(&received, "twice"),
             reordered: number(&received, "reordered"),
+            sequences: number(&received, "sequences"),
             worst: number(&received, "worst"),
         }
     }

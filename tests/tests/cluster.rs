@@ -7,9 +7,11 @@ use std::time::{Duration, Instant};
 
 use fingerpost_lpm::Rng;
 use fingerpost_tests::netns::{Router, conserved, ip, run};
-use fingerpost_tests::rack::{Built, Place, Rack, ping, wait_for, wait_for_links};
+use fingerpost_tests::rack::{
+    Built, Place, Rack, forwarded_xdp, packets, ping, wait_for, wait_for_links,
+};
 use fingerpost_tests::soak;
-use fingerpost_tests::traffic::Traffic;
+use fingerpost_tests::traffic::{Counts, Traffic};
 
 /// Sender and receiver of numbered packets.
 const TRANSFER: &str = env!("CARGO_BIN_EXE_transfer");
@@ -18,7 +20,7 @@ const TRANSFER: &str = env!("CARGO_BIN_EXE_transfer");
 const RATE: u64 = 2_000;
 
 /// Flows of these: destinations behind one node.
-const FLOWS: u8 = 16;
+const FLOWS: usize = 16;
 
 /// Longest time that a failure may lose packets.
 const DETECTION: Duration = Duration::from_millis(50);
@@ -28,22 +30,9 @@ fn balanced() -> Built {
     Built { keys: "rule = \"vlb\"\nflowlet_ms = 1".to_owned(), ..Built::of(4) }
 }
 
-/// Gives the host behind node 2 an address for each flow, and has the routers know all of them.
+/// Addresses of the host behind node 2, one for each flow from node 1.
 fn destinations(rack: &Rack) -> Vec<String> {
-    destinations_of(rack, 0, 1)
-}
-
-/// Addresses of the host behind a node, one for each flow from another node; each input has addresses of its own.
-fn destinations_of(rack: &Rack, from: usize, to: usize) -> Vec<String> {
-    let (n, first) = (to + 1, 10 + from * usize::from(FLOWS));
-    let (from, to) = (&rack.places[from].hosts[0], &rack.places[to].hosts[0]);
-    let addrs: Vec<String> =
-        (first..first + usize::from(FLOWS)).map(|host| format!("10.{n}.0.{host}")).collect();
-    for addr in &addrs {
-        ip(&format!("-n {to} addr replace {addr}/24 dev h0"));
-        assert!(ping(from, addr).contains("1 received"), "{addr}");
-    }
-    addrs
+    rack.destinations(0, 1, FLOWS)
 }
 
 /// Traffic from the host of node 1 to that of node 2 for so many seconds.
@@ -51,6 +40,17 @@ fn traffic(rack: &Rack, addrs: &[String], seconds: u64) -> Traffic {
     let addrs: Vec<&str> = addrs.iter().map(String::as_str).collect();
     let ends = [&*rack.places[0].hosts[0], &*rack.places[1].hosts[0]];
     Traffic::between(TRANSFER, ends, &addrs, (RATE, seconds, 24))
+}
+
+/// Checks that a failure cost so many packets at most.
+#[track_caller]
+fn assert_lost<'a>(
+    counts: Counts,
+    most: u64,
+    rack: &Rack,
+    routers: impl IntoIterator<Item = &'a Router>,
+) {
+    assert!(counts.lost() <= most, "{counts:?}, {most} may be lost\n{}", rack.faults(routers));
 }
 
 /// Packets that a failure may cost by itself.
@@ -62,18 +62,6 @@ fn most_lost() -> u64 {
 /// held to [`most_lost`].
 fn most_lost_once() -> u64 {
     most_lost() * 3
-}
-
-/// What a number of `cluster status` is at a node.
-fn packets(router: &Router, what: &str) -> u64 {
-    let status: serde_json::Value = router.ask("cluster status");
-    status["packets"][what].as_u64().expect("a count")
-}
-
-/// Packets that a router forwarded in XDP.
-fn forwarded_xdp(router: &Router) -> u64 {
-    let stats: serde_json::Value = router.ask("graph stats");
-    stats["drivers"]["forwarded"].as_u64().expect("a count")
 }
 
 /// Has the hosts and the switch take what programs send, and the hosts leave no checksum to a card that is not there.
@@ -182,7 +170,7 @@ fn a_drained_node_loses_no_packet() {
         routers[node] = Some(router);
     }
     let counts = going.end();
-    assert_eq!(counts.lost(), 0, "{counts:?}");
+    assert_lost(counts, 0, &rack, routers.iter().flatten());
     assert!(counts.sent > RATE * 7, "{counts:?}");
 }
 
@@ -196,12 +184,13 @@ fn a_killed_node_costs_the_detection_time_and_nothing_after_it() {
         let going = traffic(&rack, &addrs, 3);
         let dead = routers[node].take().expect("it runs");
         wait_for(&dead, "transit", |status| status["packets"]["transit"].as_u64() > Some(100));
+        assert!(forwarded_xdp(&dead) > 100, "transit is in XDP");
         dead.kill();
         let counts = going.end();
-        assert!(counts.lost() <= most_lost_once(), "{counts:?}");
+        assert_lost(counts, most_lost_once(), &rack, routers.iter().flatten());
         lost.push(counts.lost());
         let after = traffic(&rack, &addrs, 1).end();
-        assert_eq!(after.lost(), 0, "{after:?}");
+        assert_lost(after, 0, &rack, routers.iter().flatten());
         // Routing daemons find its next hop gone, and back again.
         let loopback = format!("192.0.2.{}", node + 1);
         let route = || run(&rack.places[0].namespace, &format!("ip route show {loopback}"));
@@ -210,7 +199,7 @@ fn a_killed_node_costs_the_detection_time_and_nothing_after_it() {
         let back = rack.start(node);
         wait_for_links(&back);
         let after = traffic(&rack, &addrs, 1).end();
-        assert_eq!(after.lost(), 0, "{after:?}");
+        assert_lost(after, 0, &rack, routers.iter().flatten());
         assert!(route().contains("dev cluster0"), "{}", route());
         assert!(packets(&back, "transit") > 0);
         routers[node] = Some(back);
@@ -230,9 +219,9 @@ fn a_cut_link_is_avoided() {
     ip(&format!("-n {} link set int-b down", rack.places[0].namespace));
     let counts = going.end();
     println!("cut: {} of {} packets lost", counts.lost(), counts.sent);
-    assert!(counts.lost() <= most_lost_once(), "{counts:?}");
+    assert_lost(counts, most_lost_once(), &rack, &routers);
     let after = traffic(&rack, &addrs, 2).end();
-    assert_eq!(after.lost(), 0, "{after:?}");
+    assert_lost(after, 0, &rack, &routers);
     assert!(packets(&routers[0], "balanced") > 0, "over the other nodes");
     let said = run(&rack.places[0].namespace, "ip -br link show int-b");
     assert!(said.contains("DOWN"), "{said}");
@@ -240,7 +229,7 @@ fn a_cut_link_is_avoided() {
     wait_for_links(&routers[0]);
     let direct = packets(&routers[0], "direct");
     let after = traffic(&rack, &addrs, 2).end();
-    assert_eq!(after.lost(), 0, "{after:?}");
+    assert_lost(after, 0, &rack, &routers);
     assert!(packets(&routers[0], "direct") > direct, "by the direct link again");
 }
 
@@ -261,12 +250,12 @@ fn the_halves_of_a_partition_go_on_and_become_one_again() {
     cut("down");
     let counts = going.end();
     println!("partition: {} of {} packets lost", counts.lost(), counts.sent);
-    assert!(counts.lost() <= most_lost_once(), "{counts:?}");
+    assert_lost(counts, most_lost_once(), &rack, &routers);
     let after = traffic(&rack, &addrs, 2).end();
     // The direct link is all that is left: probes that a busy machine delays for too long interrupt it.
     let most =
         if downs(&routers[0], "b") + downs(&routers[1], "a") > 0 { most_lost_once() } else { 0 };
-    assert!(after.lost() <= most, "{after:?}");
+    assert_lost(after, most, &rack, &routers);
     for (from, to) in [(0, 1), (2, 3), (3, 2)] {
         let said = ping(&rack.places[from].hosts[0], &format!("10.{}.0.2", to + 1));
         assert!(said.contains("1 received"), "{from} to {to}: {said}");
@@ -283,7 +272,7 @@ fn the_halves_of_a_partition_go_on_and_become_one_again() {
     let said = ping(&rack.places[0].hosts[0], "10.3.0.2");
     assert!(said.contains("1 received"), "{said}");
     let after = traffic(&rack, &addrs, 2).end();
-    assert_eq!(after.lost(), 0, "{after:?}");
+    assert_lost(after, 0, &rack, &routers);
 }
 
 #[test]
@@ -326,7 +315,7 @@ fn nodes_at_one_switch_take_one_hop_and_a_one_way_link_is_down_at_both_ends() {
     let _ = std::fs::remove_file(&file);
     let counts = going.end();
     println!("one way: {} of {} packets lost", counts.lost(), counts.sent);
-    assert!(counts.lost() <= most_lost_once(), "{counts:?}");
+    assert_lost(counts, most_lost_once(), &rack, &routers);
     for (router, peer) in [(&routers[0], "b"), (&routers[1], "a")] {
         wait_for(router, "the link that is down", |status| {
             let members = status["members"].as_array().expect("members");
@@ -334,9 +323,42 @@ fn nodes_at_one_switch_take_one_hop_and_a_one_way_link_is_down_at_both_ends() {
         });
     }
     let after = traffic(&rack, &addrs, 2).end();
-    assert_eq!(after.lost(), 0, "{after:?}");
+    assert_lost(after, 0, &rack, &routers);
     assert!(packets(&routers[2], "transit") > 0);
     routers.into_iter().for_each(|router| conserved(&router.stop()));
+}
+
+/// `why` at each node of a path, from the frame that the node before sends.
+#[test]
+fn a_packet_is_explained_from_node_to_node() {
+    let Some(rack) = Rack::new(&["ping"], Built::of(3)) else { return };
+    let routers = rack.start_all();
+    assert!(ping(&rack.places[0].hosts[0], "10.2.0.2").contains("1 received"));
+    let why = |node: usize, what: &str| -> (String, String) {
+        let answer: serde_json::Value = routers[node].ask(&format!("why {what}"));
+        let text = |value: &serde_json::Value| value.as_str().expect("a text").to_owned();
+        (text(&answer["verdict"]), text(&answer["dry_run"]["packets"][0]["last"]))
+    };
+    let before = packets(&routers[0], "direct");
+    let (direct, frame) = why(0, "10.2.0.2 --from x0");
+    let path = "it is forwarded by int-b; to node b by the direct link int-b: the direct link has a backlog";
+    assert!(direct.starts_with(path), "{direct}");
+    assert_eq!(packets(&routers[0], "direct"), before, "a dry run");
+    let left = "it is forwarded by x0; from node a, leaves the cluster here; from node a, which names no adjacency";
+    assert_eq!(why(1, &format!("{frame} --from int-a")).0, left);
+    // Over the third node.
+    ip(&format!("-n {} link set int-b down", rack.places[0].namespace));
+    wait_for(&routers[0], "a link that is down", |status| {
+        let members = status["members"].as_array().expect("members");
+        members.iter().any(|member| member["id"] == "b" && member["link"]["up"] == false)
+    });
+    let (over, frame) = why(0, "10.2.0.2 --from x0");
+    let path = "it is forwarded by int-c; to node b over node c by int-c: the direct link is down";
+    assert_eq!(over, path);
+    let (transit, frame) = why(2, &format!("{frame} --from int-a"));
+    assert_eq!(transit, "it is forwarded by int-b; from node a to node b by int-b");
+    let (output, _) = why(1, &format!("{frame} --from int-c"));
+    assert_eq!(output, left.replace("node a", "node c"));
 }
 
 #[test]
@@ -452,7 +474,7 @@ fn offer(rack: &Rack, routers: &[Router], matrix: Matrix, seconds: u64) -> Outco
         routers.iter().map(of).collect()
     };
     let addrs: Vec<Vec<String>> =
-        matrix.iter().map(|&(from, to, _)| destinations_of(rack, from, to)).collect();
+        matrix.iter().map(|&(from, to, _)| rack.destinations(from, to, FLOWS)).collect();
     let before = carried();
     let going: Vec<Traffic> = matrix
         .iter()
@@ -586,7 +608,8 @@ fn failures_at_random_cost_the_detection_time_each() {
             Failure::Drained(_) => 0,
             Failure::Killed(_) | Failure::Cut(..) => most_lost_once(),
         };
-        assert!(counts.lost() <= most, "round {rounds}, {failure:?}: {counts:?}");
+        println!("round {rounds}, {failure:?}: {counts:?}");
+        assert_lost(counts, most, &rack, routers.iter().flatten());
         match failure {
             Failure::Killed(node) | Failure::Drained(node) => {
                 routers[node] = Some(rack.start(node));

@@ -8,7 +8,7 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use fingerpost_tests::netns::{Router, command};
-use fingerpost_tests::rack::{Built, Rack, STORE, ping, wait_for};
+use fingerpost_tests::rack::{Built, Rack, STORE, packets, ping, wait_for};
 use fingerpost_tests::traffic::Traffic;
 use fingerpost_tests::{patience, program_of_all_features, skip};
 
@@ -110,17 +110,12 @@ fn traffic(rack: &Rack, seconds: u64) -> Traffic {
     Traffic::between(TRANSFER, ends, &["10.2.0.2"], (RATE, seconds, 24))
 }
 
-/// What a number of `cluster status` is at a node.
-fn packets(router: &Router, what: &str) -> u64 {
-    let status: serde_json::Value = router.ask("cluster status");
-    status["packets"][what].as_u64().expect("a count")
-}
-
 fn state_of_store(router: &Router, want: &str) {
     wait_for(router, want, |status| status["store"]["state"] == want);
 }
 
-fn join_and_lose_the_store(kind: &'static str, tool: &str) {
+/// The store is stopped for so many seconds at least.
+fn join_and_lose_the_store(kind: &'static str, tool: &str, stopped_s: u64) {
     let Some((rack, mut server)) = rack(kind, tool, 4) else { return };
     let routers: Vec<Router> = (0..3).map(|node| rack.start(node)).collect();
     routers.iter().for_each(|router| wait_for_members(router, 3));
@@ -146,12 +141,15 @@ fn join_and_lose_the_store(kind: &'static str, tool: &str) {
     }
 
     // Fail-static.
-    let going = traffic(&rack, 8);
+    let going = traffic(&rack, stopped_s);
     server.stop();
     state_of_store(&routers[0], "lost");
     let counts = going.end();
-    assert_eq!(counts.lost(), 0, "{counts:?}");
+    println!("{kind}, stopped for {stopped_s} s: {counts:?}");
+    assert!(counts.sent > RATE * stopped_s * 9 / 10, "{counts:?}");
+    assert_eq!(counts.lost(), 0, "{counts:?}\n{}", rack.faults(&routers));
     let status: serde_json::Value = routers[0].ask("cluster status");
+    assert!(status["store"]["lost_for_s"].as_u64() > Some(stopped_s / 2), "{status:#}");
     assert!(status["store"]["error"].as_str().is_some_and(|why| why.contains(STORE)), "{status:#}");
     assert_eq!(status["members"].as_array().expect("members").len(), 3);
 
@@ -190,12 +188,12 @@ fn join_and_lose_the_store(kind: &'static str, tool: &str) {
 
 #[test]
 fn nodes_join_by_etcd_and_outlive_it() {
-    join_and_lose_the_store("etcd", "etcd");
+    join_and_lose_the_store("etcd", "etcd", 60);
 }
 
 #[test]
 fn nodes_join_by_nats_and_outlive_it() {
-    join_and_lose_the_store("nats", "nats-server");
+    join_and_lose_the_store("nats", "nats-server", 8);
 }
 
 #[test]

@@ -2,11 +2,14 @@
 //!
 //! `transfer receive ADDR BYTES`: listens, takes one TCP connection, checks every byte.
 //! `transfer send ADDR BYTES`: connects (trying for some seconds) and sends.
-//! `transfer count ADDR,ADDR,.. FLOWS SECONDS`: takes numbered UDP packets, a socket an address, until its standard input
-//! is closed and none comes any more, for SECONDS at most; prints `received N missing M reordered K` over all flows, and
+//! `transfer count ADDR,ADDR,.. FLOWS SECONDS`: takes numbered UDP packets of FLOWS flows at most, a socket an address, until
+//! its standard input is closed and none comes any more, for SECONDS at most; prints `received N missing M` over all flows,
+//! `twice T`, copies that are in none of the other counts, `reordered K` by RFC 4737, `sequences S` by RouteBricks, and
 //! `worst W`, what the flow misses that misses most.
 //! `transfer blast ADDR,ADDR,.. RATE SECONDS [BYTES]`: sends numbered UDP packets of so many bytes of content, RATE a second
 //! in all, in turn to each address; prints `sent N`.
+//! `transfer mix ADDR,ADDR,.. RATE SECONDS BYTES`: sends the flows of the simulator's mix, RATE packets a second in the mean:
+//! heavy-tailed sizes, in bursts of senders with 100 Mbit/s and round trips of 6 to 600 ms; prints `sent N`.
 //! `transfer sweep PREFIX RATE SECONDS`: sends UDP packets to random addresses of a prefix; prints `sent N`.
 
 use std::io::{Read, Write};
@@ -17,6 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use fingerpost_cluster::sim::{Mix, Order, SLOT_NS, Totals};
 use fingerpost_lpm::Rng;
 
 const BLOCK: usize = 64 << 10;
@@ -35,6 +39,7 @@ fn main() -> ExitCode {
         ["blast", addrs, rate, seconds, bytes] => {
             bytes.parse().map_err(Into::into).and_then(|bytes| blast(addrs, rate, seconds, bytes))
         }
+        ["mix", addrs, rate, seconds, bytes] => mix(addrs, rate, seconds, bytes),
         ["sweep", prefix, rate, seconds] => sweep(prefix, rate, seconds),
         _ => Err(anyhow::anyhow!("see the head of transfer.rs")),
     };
@@ -97,12 +102,27 @@ fn send(addr: &str, bytes: &str) -> Result<String> {
 }
 
 /// What arrived of a flow.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Default)]
 struct Flow {
-    next: u64,
-    highest: u64,
+    order: Order,
+    /// Whether each number arrived.
+    seen: Vec<bool>,
     received: u64,
-    reordered: u64,
+}
+
+impl Flow {
+    fn missing(&self) -> u64 {
+        self.seen.len() as u64 - self.received
+    }
+}
+
+/// What arrived at a socket.
+#[derive(Default)]
+struct Arrived {
+    /// Flows by number.
+    flows: Vec<Flow>,
+    totals: Totals,
+    twice: u64,
 }
 
 fn count(addrs: &str, flows: &str, seconds: &str) -> Result<String> {
@@ -123,21 +143,21 @@ fn count(addrs: &str, flows: &str, seconds: &str) -> Result<String> {
         let closed = closed.clone();
         std::thread::spawn(move || count_at(&socket, flows, longest, &closed))
     });
-    let mut all = vec![Flow::default(); flows];
+    let (mut received, mut missing, mut twice, mut worst) = (0, 0, 0, 0);
+    let (mut sequences, mut reordered) = (0, 0);
     for thread in threads.collect::<Vec<_>>() {
         let some = thread.join().map_err(|_| anyhow::anyhow!("a receiver failed"))??;
-        for (flow, more) in all.iter_mut().zip(some) {
-            flow.highest = flow.highest.max(more.highest);
-            flow.received += more.received;
-            flow.reordered += more.reordered;
-        }
+        // A flow is at one address.
+        received += some.totals.packets;
+        missing += some.flows.iter().map(Flow::missing).sum::<u64>();
+        worst = some.flows.iter().map(Flow::missing).fold(worst, u64::max);
+        twice += some.twice;
+        (sequences, reordered) =
+            (sequences + some.totals.sequences, reordered + some.totals.reordered);
     }
-    let sum = |of: fn(&Flow) -> u64| all.iter().map(of).sum::<u64>();
-    let (received, reordered) = (sum(|flow| flow.received), sum(|flow| flow.reordered));
-    let missing = sum(|flow| flow.highest).saturating_sub(received);
-    let worst = all.iter().map(|flow| flow.highest.saturating_sub(flow.received)).max();
-    let worst = worst.unwrap_or_default();
-    Ok(format!("received {received} missing {missing} reordered {reordered} worst {worst}"))
+    Ok(format!(
+        "received {received} missing {missing} twice {twice} reordered {reordered} sequences {sequences} worst {worst}"
+    ))
 }
 
 /// Waits until no more are sent, and all of them have arrived.
@@ -146,10 +166,10 @@ fn count_at(
     flows: usize,
     longest: Duration,
     closed: &AtomicBool,
-) -> Result<Vec<Flow>> {
+) -> Result<Arrived> {
     const QUIET: Duration = Duration::from_millis(250);
     let began = Instant::now();
-    let mut all = vec![Flow::default(); flows];
+    let mut all = Arrived::default();
     let mut packet = [0; 2048];
     let mut before = false;
     socket.set_read_timeout(Some(QUIET))?;
@@ -167,11 +187,15 @@ fn count_at(
         let flow = usize::try_from(u64::from_le_bytes(packet[..8].try_into()?))?;
         let number = u64::from_le_bytes(packet[8..16].try_into()?);
         ensure!(flow < flows, "flow {flow}");
-        let flow = &mut all[flow];
+        all.flows.resize(all.flows.len().max(flow + 1), Flow::default());
+        let (flow, at) = (&mut all.flows[flow], usize::try_from(number)?);
+        flow.seen.resize(flow.seen.len().max(at + 1), false);
+        if std::mem::replace(&mut flow.seen[at], true) {
+            all.twice += 1;
+            continue;
+        }
         flow.received += 1;
-        flow.reordered += u64::from(number < flow.next);
-        flow.next = number + 1;
-        flow.highest = flow.highest.max(number + 1);
+        flow.order.arrive(u32::try_from(number)?, &mut all.totals);
     }
     Ok(all)
 }
@@ -182,12 +206,48 @@ fn blast(addrs: &str, rate: &str, seconds: &str, bytes: usize) -> Result<String>
     paced(addrs[0].is_ipv4(), rate, seconds, |sent| {
         let flow = sent % addrs.len() as u64;
         let number = sent / addrs.len() as u64;
-        // A number and its complement add up to nothing: so all packets of a flow have one checksum, and
-        // none has by chance that of an empty one, which routers may take for one that is still to be made.
-        let mut packet = [flow, number, !number].map(u64::to_le_bytes).concat();
-        packet.resize(bytes, 0);
-        Ok((packet, addrs[usize::try_from(flow)?]))
+        Ok((numbered(flow, number, bytes), addrs[usize::try_from(flow)?]))
     })
+}
+
+/// Content of a packet of a flow.
+fn numbered(flow: u64, number: u64, bytes: usize) -> Vec<u8> {
+    // A number and its complement add up to nothing: so all packets of a flow have one checksum, and
+    // none has by chance that of an empty one, which routers may take for one that is still to be made.
+    let mut packet = [flow, number, !number].map(u64::to_le_bytes).concat();
+    packet.resize(bytes, 0);
+    packet
+}
+
+/// Source ports of the mix: flows with one of them and one address follow each other. No divisor in common with the
+/// number of addresses.
+const PORTS: usize = 251;
+
+fn mix(addrs: &str, rate: &str, seconds: &str, bytes: &str) -> Result<String> {
+    // Ten times slower than in the model, so that some hundred senders are a rate that a test can have.
+    let slot_time = Duration::from_secs_f64(SLOT_NS * 10.0 / 1e9);
+    let addrs: Vec<SocketAddr> = addrs.split(',').map(str::parse).collect::<Result<_, _>>()?;
+    let (rate, seconds, bytes): (f64, u64, usize) =
+        (rate.parse()?, seconds.parse()?, bytes.parse()?);
+    ensure!(bytes >= NUMBERS, "BYTES: {bytes}, at least {NUMBERS}");
+    let sockets: Vec<UdpSocket> =
+        (0..PORTS).map(|_| UdpSocket::bind("0.0.0.0:0")).collect::<Result<_, _>>()?;
+    let mut packets = Mix::default().packets(rate * slot_time.as_secs_f64(), 1).peekable();
+    let (mut sent, mut numbers) = (0u64, Vec::new());
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(seconds) {
+        let now = began.elapsed();
+        while let Some((_, flow)) = packets.next_if(|&(slot, _)| slot_time * slot <= now) {
+            let at = usize::try_from(flow)?;
+            numbers.resize(numbers.len().max(at + 1), 0);
+            let packet = numbered(flow.into(), numbers[at], bytes);
+            // One that the network refuses is lost.
+            let _ = sockets[at % PORTS].send_to(&packet, addrs[at % addrs.len()]);
+            (sent, numbers[at]) = (sent + 1, numbers[at] + 1);
+        }
+        std::thread::sleep(Duration::from_micros(20));
+    }
+    Ok(format!("sent {sent}"))
 }
 
 fn sweep(prefix: &str, rate: &str, seconds: &str) -> Result<String> {

@@ -36,6 +36,18 @@ impl Default for Mix {
     }
 }
 
+impl Mix {
+    /// Packets of one input, each with its slot and its flow, for a load in packets a slot.
+    pub fn packets(self, load: f64, seed: u64) -> impl Iterator<Item = (u32, u32)> {
+        let (matrix, mut rng) = (Matrix::overload(2, &[1.0]), Rng::new(seed));
+        let mut sources = Sources::new(self, &matrix, load, &mut rng);
+        (0..u32::MAX).filter_map(move |slot| {
+            let (_, flow) = sources.next(0, slot, &matrix, &mut rng)?;
+            Some((slot, flow))
+        })
+    }
+}
+
 /// Pareto numbers, rounded down, with an upper bound.
 #[derive(Clone, Copy, Debug)]
 struct Pareto {

@@ -4,7 +4,7 @@
 //!         many packets before it the earliest arrival with a larger number was). RouteBricks, SOSP 2009, section 6: a
 //!         run of reordered packets of a flow is one reordered sequence, so 1 4 2 3 5 has one.
 //! Shape:  a flow has the last four runs of arrivals in order; 52 bytes.
-//! Limits: an extent that reaches back over more than four runs is reported as that to the oldest of them.
+//! Limits: a number arrives once; an extent that reaches back over more than four runs is reported as that to the oldest of them.
 
 /// Arrivals in order: place and number of the first, and the number after the last.
 #[derive(Clone, Copy, Debug, Default)]

@@ -103,7 +103,7 @@ impl Traffic {
         Self::to(lab, table, &found)
     }
 
-    /// Internal frames of a cluster, with packets of IPv4.
+    /// Frames for a node of a cluster, with packets of IPv4.
     fn internal(
         lab: &Lab,
         table: &Table<u32>,
@@ -112,7 +112,10 @@ impl Traffic {
         frames: Frames,
     ) -> Result<Self> {
         let oracle = table.oracle();
-        let found = stream::destinations(table, &oracle, Stream::Prefix, count, seed);
+        // Of twice as many and some, as half of them may be for others.
+        let mut found = stream::destinations(table, &oracle, Stream::Prefix, 3 * count, seed);
+        found.retain(|(_, hop)| engine::are_for(frames, *hop));
+        found.truncate(count);
         let Internal { templates, meter, ends } = engine::internal(&found, frames)?;
         let generator = lab.outside.inside(|| Ok(Generator::plain(&templates, lab.source)?))?;
         let generator = RefCell::new(generator);
@@ -282,7 +285,7 @@ impl Wanted {
         if self.alone { format!("program:{name}") } else { name }
     }
 
-    /// Whether it is a node of a cluster behind its input.
+    /// Whether it is a node of a cluster, which `cluster-input` is measured beside.
     fn is_internal(&self) -> bool {
         self.row.frames != Frames::Packets
     }
@@ -325,7 +328,7 @@ fn measure(options: &XdpOptions, two_cores: bool, progress: &mut dyn Progress) -
     for &count in &options.destinations {
         if let Some(table) = &tables.v4 {
             traffics.push((count, Traffic::new(&lab, table, count, options)?));
-            for frames in [Frames::Transit, Frames::Output] {
+            for frames in [Frames::Input, Frames::Transit, Frames::Output] {
                 if options.engines.iter().any(|row| row.frames == frames) {
                     let traffic = Traffic::internal(&lab, table, count, options.seed, frames);
                     traffics.push((count, traffic?));

@@ -18,7 +18,7 @@ use crate::table::Tables;
 use crate::traffic::Meter;
 
 pub(super) use ceiling::BARE;
-pub(super) use cluster::{Internal, internal};
+pub(super) use cluster::{Internal, are_for, internal};
 pub(crate) use code::let_in;
 pub(super) use ours::{OURS, Ours};
 
@@ -46,6 +46,8 @@ pub(super) trait Engine {
 pub(super) enum Frames {
     /// Packets of the outside.
     Packets,
+    /// Packets of the outside, of IPv4, that leave by other nodes of a cluster.
+    Input,
     /// Internal frames of a cluster, of IPv4, for other nodes.
     Transit,
     /// Internal frames of a cluster, of IPv4, for this node.
@@ -93,6 +95,7 @@ impl Row {
 static ROWS: &[&Row] = &[
     &ceiling::DROP,
     &ceiling::BARE,
+    &cluster::INPUT,
     &cluster::TRANSIT,
     &cluster::OUTPUT,
     &kernel::KERNEL,

@@ -42,6 +42,19 @@ impl Frr {
     /// When one does not start.
     pub fn start_with(
         namespace: &str,
+        zebra: (&str, &[&str]),
+        others: &[(&str, &str, &[&str])],
+    ) -> Option<Self> {
+        Self::start_named(namespace, namespace, zebra, others)
+    }
+
+    /// One of several instances in a namespace, by a name that no other one has: [`Frr::start_with`].
+    ///
+    /// # Panics
+    /// When one does not start.
+    pub fn start_named(
+        name: &str,
+        namespace: &str,
         (zebra, options): (&str, &[&str]),
         others: &[(&str, &str, &[&str])],
     ) -> Option<Self> {
@@ -57,7 +70,7 @@ impl Frr {
             skip("vtysh");
             return None;
         }
-        let folder = std::env::temp_dir().join(format!("{namespace}-frr"));
+        let folder = std::env::temp_dir().join(format!("{name}-frr"));
         std::fs::create_dir_all(&folder).expect("the temporary folder can be written");
         // The daemons give up root for a user of their own.
         let owned = Command::new("chown").arg("frr:frr").arg(&folder).status();

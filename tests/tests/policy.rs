@@ -278,21 +278,10 @@ fn a_bridge_takes_the_packets_of_its_ports() {
     conserved(&stage.router.stop());
 }
 
-/// Bonds and VRFs, where the kernel has them: of a VRF the interface's routes move to another table.
+/// Where the kernel has bonds.
 #[test]
-fn a_vrf_and_a_bond_take_the_packets_of_their_ports() {
+fn a_bond_takes_the_packets_of_its_ports() {
     let Some(stage) = Stage::new(&["ping"], "") else { return };
-    if exec(&stage.line.router, "ip link add red type vrf table 10").status.success() {
-        stage.does("ip link set r0 master red");
-        stage.wait("the kernel to have it", || !stage.ours("r0"));
-        assert!(stage.policy("r0").contains("it belongs to a vrf"), "{}", stage.policy("r0"));
-        stage.does("ip link set r0 nomaster");
-        stage.does("ip link del red");
-        stage.wait("it to be ours again", || stage.ours("r0") && stage.ours("r1"));
-        stage.wait("packets to cross again", || stage.crosses());
-    } else {
-        skip("VRFs in the kernel");
-    }
     if exec(&stage.line.router, "ip link add bond7 type bond mode active-backup").status.success() {
         // Only what is down can be enslaved.
         stage.does("ip link set r0 down");

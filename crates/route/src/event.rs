@@ -217,6 +217,8 @@ pub enum Target {
     Unreachable,
     /// Drop, with ICMP administratively prohibited.
     Prohibit,
+    /// Look up in the next table of the policy rules.
+    Throw,
 }
 
 /// A route as its source states it: a new one, or a replacement of that key.
@@ -270,6 +272,9 @@ pub struct LinkUpdate {
     pub state: Option<LinkState>,
 }
 
+/// The kind of VRF devices.
+pub const VRF: &str = "vrf";
+
 /// A link as it is now.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct LinkState {
@@ -287,6 +292,8 @@ pub struct LinkState {
     pub master: Option<u32>,
     /// What kind of master that is.
     pub master_kind: String,
+    /// Route table of the VRF that it is, or belongs to.
+    pub vrf: Option<u32>,
     /// The loopback.
     pub loopback: bool,
     /// Tag of a VLAN interface whose parent is in this namespace.

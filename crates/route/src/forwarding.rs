@@ -45,6 +45,19 @@ impl Forwarding {
         }
     }
 
+    /// Next hop of an address, for packets of an ingress port: of the first of its tables that has one.
+    pub fn lookup<A: IpFamily>(&self, ingress: u16, addr: A) -> NextHopId {
+        let fibs = self.ports.fibs(ingress, A::INDEX);
+        let mut hops = fibs.iter().map(|&fib| A::table(self, fib).lookup(addr));
+        hops.find(|&hop| self.is_found(hop)).unwrap_or(NextHopId::NONE)
+    }
+
+    /// Whether packets with this next hop are not looked up in a further table.
+    #[inline]
+    pub fn is_found(&self, hop: NextHopId) -> bool {
+        self.hops.view().only_action(hop) != Some(ForwardingAction::NoRoute.encode())
+    }
+
     /// Whether some flow of a next hop leaves by the port, or (`None`) by any port.
     #[inline]
     pub fn leads_out(&self, hop: NextHopId, port: Option<u16>) -> bool {
@@ -68,6 +81,8 @@ impl Forwarding {
 
 /// IPv4 or IPv6, for code that serves both.
 pub trait IpFamily: Addr {
+    /// Its place where both are: 0 or 1.
+    const INDEX: usize;
     /// A prefix of the family as one of either.
     fn any(prefix: Prefix<Self>) -> AnyPrefix;
     /// A prefix, where it is of the family.
@@ -77,6 +92,7 @@ pub trait IpFamily: Addr {
 }
 
 impl IpFamily for u32 {
+    const INDEX: usize = 0;
     fn any(prefix: Prefix<Self>) -> AnyPrefix {
         AnyPrefix::V4(prefix)
     }
@@ -90,6 +106,7 @@ impl IpFamily for u32 {
 }
 
 impl IpFamily for u128 {
+    const INDEX: usize = 1;
     fn any(prefix: Prefix<Self>) -> AnyPrefix {
         AnyPrefix::V6(prefix)
     }
@@ -124,6 +141,8 @@ pub struct PortTable {
     pub own_v6: Vec<u128>,
     /// Broadcast and all-zeros addresses of connected IPv4 prefixes shorter than /31, sorted.
     pub broadcast_v4: Vec<u32>,
+    /// Packets of some port are looked up elsewhere than in the main table alone.
+    pub many: bool,
 }
 
 impl PortTable {
@@ -132,10 +151,31 @@ impl PortTable {
         self.ports.get(usize::from(number))?.as_ref()
     }
 
-    /// The fib that forwards packets of an ingress port.
+    /// The fibs that IPv4 (0) or IPv6 (1) packets of an ingress port are looked up in, in this order.
     #[inline]
-    pub fn fib(&self, number: u16) -> u16 {
-        self.port(number).map_or(0, |info| info.fib)
+    pub fn fibs(&self, number: u16, family: usize) -> &[u16] {
+        let Some(info) = self.port(number) else { return &[0] };
+        match &*info.fibs[family] {
+            [] => std::slice::from_ref(&info.fib),
+            fibs => fibs,
+        }
+    }
+
+    /// The fibs that IPv4 and IPv6 packets of an ingress port are looked up in first.
+    #[inline]
+    pub fn first_fibs(&self, number: u16) -> [u16; 2] {
+        [0, 1].map(|family| self.fibs(number, family)[0])
+    }
+
+    /// Whether one of the host's addresses is its own for packets of an ingress port as well: that of an interface in
+    /// another VRF is not.
+    pub fn is_own_at(&self, addr: IpAddr, ingress: u16) -> bool {
+        let Some(at) = self.port(ingress) else { return true };
+        let has = |port: &PortInfo| match addr {
+            IpAddr::V4(addr) => port.v4.iter().any(|own| own.0 == addr),
+            IpAddr::V6(addr) => port.v6.iter().any(|own| own.0 == addr),
+        };
+        !self.many || self.ports.iter().flatten().any(|port| port.fib == at.fib && has(port))
     }
 }
 
@@ -152,8 +192,11 @@ pub struct PortInfo {
     pub mtu: u16,
     /// Up, with carrier.
     pub up: bool,
-    /// The fib that forwards its packets: 0 is the main table, see [`Forwarding::others`].
+    /// The fib with its own prefixes, which forwards its packets where `fibs` has no others: 0 is the main table, see
+    /// [`Forwarding::others`].
     pub fib: u16,
+    /// The fibs that its IPv4 and IPv6 packets are looked up in, in their order; empty for `fib` alone.
+    pub fibs: [Vec<u16>; 2],
     /// Its IPv4 addresses with the length of their prefix, the primary one first.
     pub v4: Vec<(Ipv4Addr, u8)>,
     /// Its IPv6 addresses, link-local ones too.

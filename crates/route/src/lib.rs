@@ -10,6 +10,7 @@ pub mod hops;
 pub mod netlink;
 pub mod nexthop;
 pub mod rib;
+pub mod rules;
 pub mod source;
 
 pub use control::{
@@ -29,3 +30,4 @@ pub use forwarding::{
     FibLookup, Forwarding, IpFamily, PortInfo, PortTable, ResolveRequest, UrpfMode,
 };
 pub use hops::{Adjacency, ForwardingAction, HopTable, PackedAdjacency};
+pub use rules::{PolicyRule, PolicyRules, RuleAction, Selected};

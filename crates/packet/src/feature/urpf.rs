@@ -186,10 +186,14 @@ fn check_port<A: Sourced>(
     forwarding: &Forwarding,
 ) {
     let len = lookups.len;
-    let fib = if mode == UrpfMode::Feasible { info.paths } else { info.fib };
-    let table = A::table(forwarding, fib);
+    let fibs = forwarding.ports.fibs(port, A::INDEX);
+    let feasible = mode == UrpfMode::Feasible;
+    let table = A::table(forwarding, if feasible { info.paths } else { fibs[0] });
     table.lookup_batch(&lookups.addrs[..len], &mut lookups.answers[..len]);
     for i in 0..len {
+        if fibs.len() > 1 && !feasible && !forwarding.is_found(lookups.answers[i]) {
+            lookups.answers[i] = forwarding.lookup(port, lookups.addrs[i]);
+        }
         if !passes(forwarding, mode, port, lookups.answers[i]) {
             batch.discard(lookups.place(i), DropReason::Urpf);
         }

@@ -107,6 +107,7 @@ impl World {
                 .flat_map(|n| [0x0a00_0000 | n << 8, 0x0a00_00ff | n << 8])
                 .collect(),
             ports,
+            ..PortTable::default()
         };
         Self {
             hops: Arc::new(HopTable::new(256, 256, 256).expect("small tables fit")),

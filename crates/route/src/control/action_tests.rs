@@ -237,7 +237,7 @@ fn tables_know_nothing_of_each_other() {
     let forwarding = desk.lab.reader.pin().clone();
     let ask = |port: u16, addr: &str| {
         let IpAddr::V4(addr) = addr.parse().unwrap() else { panic!("IPv4") };
-        let fib = forwarding.ports.fib(port);
+        let [fib, _] = forwarding.ports.first_fibs(port);
         forwarding.hops.action(forwarding.v4_of(fib).lookup(addr.to_bits()), 0)
     };
     assert_ne!(ask(left, "192.0.2.1"), ask(right, "192.0.2.1"));

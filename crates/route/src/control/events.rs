@@ -12,6 +12,7 @@ use crate::event::{
 };
 use crate::forwarding::UrpfMode;
 use crate::nexthop::{HopError, HopKey};
+use crate::rules::PolicyRules;
 
 /// Metrics that distinguish the host's own routes: its addresses, and its connected prefixes.
 const OWN: u32 = 0;
@@ -115,7 +116,14 @@ impl Control {
     }
 
     fn link(&mut self, link: u32, state: LinkState) {
-        let Some(change) = self.links.set(link, state) else { return };
+        // Where no table can be made for it, it stays where it is.
+        let table = self.links.table_of(&state);
+        let known = self.add_table(table).is_ok();
+        let table = if known { table } else { MAIN_TABLE };
+        let Some(change) = self.links.set(link, state, table) else { return };
+        if known {
+            self.move_link(link, table);
+        }
         if let Some(done) = change.done {
             self.note_link(done, link);
         }
@@ -170,8 +178,7 @@ impl Control {
         let same = |a: &&AddressUpdate| a.addr == update.addr;
         let local = self.links.addresses_of(table).find(same).map(|_| HopKey::Local);
         self.host_route(table, host_prefix(update.addr), OWN, local.as_ref());
-        // The kernel reports connected prefixes for its main table alone.
-        if !self.links.connected_from_addresses() && table == MAIN_TABLE {
+        if !self.links.makes_connected(update.link) {
             return;
         }
         let connected = connected_prefix(&update);
@@ -204,9 +211,17 @@ impl Control {
         if self.links.settings().source_check(name) == Some(UrpfMode::Feasible) {
             self.keep_paths(table)?;
         }
-        let bound = self.links.by_name(name);
-        let Some((link, entry)) = bound.filter(|(_, entry)| entry.table() != table) else {
-            return Ok(());
+        if let Some((link, _)) = self.links.by_name(name) {
+            self.move_link(link, table);
+        }
+        self.output.outdate();
+        Ok(())
+    }
+
+    /// Has a link, with its addresses, in a table that exists.
+    fn move_link(&mut self, link: u32, table: u32) {
+        let Some(entry) = self.links.get(link).filter(|entry| entry.table() != table) else {
+            return;
         };
         let addresses = entry.addresses().to_vec();
         for &address in &addresses {
@@ -220,7 +235,21 @@ impl Control {
             self.address(address);
         }
         self.output.outdate();
-        Ok(())
+    }
+
+    /// Looks up the packets of each interface by these policy rules of the kernel from the next commit on, unless it is
+    /// bound to a table.
+    pub fn set_rules(&mut self, rules: PolicyRules) {
+        if self.links.set_rules(rules) {
+            self.output.outdate();
+        }
+    }
+
+    /// Links whose packets policy rules select by more than their interface, each with such a rule in words.
+    pub fn complex_rules(&self) -> impl Iterator<Item = (u32, String)> + '_ {
+        let rule =
+            |entry| [4, 6].into_iter().find_map(|family| self.links.lookups(family, entry).err());
+        self.links.iter().filter_map(move |(link, entry)| Some((link, rule(entry)?)))
     }
 
     /// Checks the sources of packets of the interface of this name from the next commit on, or
@@ -230,7 +259,7 @@ impl Control {
     /// [`RouteError::TooManyTables`], where feasible uRPF needs one.
     pub fn check_sources(&mut self, name: &str, check: Option<UrpfMode>) -> Result<(), RouteError> {
         if check == Some(UrpfMode::Feasible) {
-            self.keep_paths(self.links.settings().table(name))?;
+            self.keep_paths(self.links.settings().table(name).unwrap_or(MAIN_TABLE))?;
         }
         self.links.settings_mut().set_source_check(name, check);
         self.output.outdate();

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::event::MAIN_TABLE;
 use crate::forwarding::UrpfMode;
 
 /// Interfaces, by name.
@@ -38,7 +37,7 @@ impl InterfaceSet {
 /// Settings that differ from the defaults.
 #[derive(Debug, Default)]
 pub(super) struct Interfaces {
-    /// Route tables of interfaces with another one than the main table.
+    /// Route tables of the interfaces that are bound to one.
     tables: BTreeMap<String, u32>,
     source_checks: BTreeMap<String, UrpfMode>,
     graph_only: InterfaceSet,
@@ -46,9 +45,9 @@ pub(super) struct Interfaces {
 }
 
 impl Interfaces {
-    /// Number of the route table that forwards packets of the interface.
-    pub(super) fn table(&self, name: &str) -> u32 {
-        self.tables.get(name).copied().unwrap_or(MAIN_TABLE)
+    /// Number of the route table that the interface is bound to by its name.
+    pub(super) fn table(&self, name: &str) -> Option<u32> {
+        self.tables.get(name).copied()
     }
 
     pub(super) fn bind(&mut self, name: &str, table: u32) {

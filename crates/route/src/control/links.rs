@@ -9,8 +9,9 @@ use super::action::Done;
 use super::interfaces::Interfaces;
 use super::journal::Happened;
 use super::tables::Tables;
-use crate::event::{AddressUpdate, AnyPrefix, LinkState, TableId};
+use crate::event::{AddressUpdate, AnyPrefix, LinkState, MAIN_TABLE, TableId, VRF};
 use crate::forwarding::{PortInfo, PortTable};
+use crate::rules::{PolicyRules, Selected};
 
 /// Kinds of devices whose other end is on the same host, so that senders leave checksums to a NIC
 /// that does not exist.
@@ -33,7 +34,7 @@ impl Link {
         self.port
     }
 
-    /// Number of the route table that forwards its packets, and that holds its own prefixes.
+    /// Number of the route table that holds its own prefixes: the one it is bound to, that of its VRF, or the main one.
     pub(super) fn table(&self) -> u32 {
         self.table
     }
@@ -74,6 +75,8 @@ pub(super) struct Links {
     connected_from_addresses: bool,
     /// Links that changed since the next hops that depend on them were resolved.
     stale: BTreeSet<u32>,
+    /// The kernel's policy rules.
+    rules: PolicyRules,
 }
 
 impl Links {
@@ -86,6 +89,7 @@ impl Links {
             address_changes: 0,
             connected_from_addresses,
             stale: BTreeSet::new(),
+            rules: PolicyRules::default(),
         }
     }
 
@@ -117,13 +121,38 @@ impl Links {
         &mut self.settings
     }
 
-    /// Whether connected routes follow from addresses; a source has them otherwise.
-    pub(super) fn connected_from_addresses(&self) -> bool {
-        self.connected_from_addresses
+    /// Number of the route table that holds the prefixes of a link in this state.
+    pub(super) fn table_of(&self, state: &LinkState) -> u32 {
+        self.settings.table(&state.name).or(state.vrf).unwrap_or(MAIN_TABLE)
     }
 
-    /// Sets the state of a link, which is new if there is none of this index; `None` when nothing changed.
-    pub(super) fn set(&mut self, link: u32, state: LinkState) -> Option<LinkChange> {
+    /// Whether addresses on a link make connected routes: where no source has them, as the kernel has for all that
+    /// is not bound to another table by name.
+    pub(super) fn makes_connected(&self, link: u32) -> bool {
+        let bound = |entry: &Link| self.settings.table(&entry.state.name).is_some();
+        self.connected_from_addresses || self.get(link).is_some_and(bound)
+    }
+
+    /// Sets the policy rules; whether they are others.
+    pub(super) fn set_rules(&mut self, rules: PolicyRules) -> bool {
+        std::mem::replace(&mut self.rules, rules.clone()) != rules
+    }
+
+    /// Tables that packets of a family (4 or 6) of a link are looked up in, or the rule that is more than that.
+    pub(super) fn lookups(&self, family: u8, entry: &Link) -> Result<Vec<u32>, String> {
+        let LinkState { name, kind, master, vrf, .. } = &entry.state;
+        if self.settings.table(name).is_some() {
+            return Ok(vec![entry.table]);
+        }
+        let master = master.and_then(|master| self.get(master));
+        let master = master.map_or("", |master| master.state.name.as_str());
+        let vrf = vrf.map(|table| (if kind == VRF { name } else { master }, table));
+        self.rules.tables(family, Selected { name, vrf })
+    }
+
+    /// Sets the state of a link, which is new, in a table that exists, if there is none of this index; `None` when
+    /// nothing changed.
+    pub(super) fn set(&mut self, link: u32, state: LinkState, table: u32) -> Option<LinkChange> {
         if let Some(entry) = self.all.get_mut(&link) {
             if entry.state == state && entry.carrier {
                 return None;
@@ -137,7 +166,7 @@ impl Links {
             return Some(LinkChange { done: changed.then_some(Done::Changed), turned, framing });
         }
         self.stale.insert(link);
-        let (port, table) = (self.free_port(), self.settings.table(&state.name));
+        let port = self.free_port();
         let new = Link { port, table, state, carrier: true, addresses: Vec::new() };
         self.all.insert(link, new);
         Some(LinkChange { done: Some(Done::Added), turned: false, framing: true })
@@ -232,17 +261,30 @@ impl Links {
         let mut table = PortTable::default();
         for (link, entry) in self.iter() {
             let name = &entry.state.name;
+            let fib = tables.fib(entry.table).unwrap_or(0);
+            let fibs = [4, 6].map(|family| {
+                // A table that does not exist has no routes; what rules make too hard for a list is the kernel's.
+                let lookups = self.lookups(family, entry).unwrap_or_default();
+                let fibs: Vec<u16> =
+                    lookups.iter().filter_map(|&table| tables.fib(table)).collect();
+                if fibs == [fib] { Vec::new() } else { fibs }
+            });
+            let several = fibs.iter().any(|fibs| fibs.len() > 1);
+            table.many |= fib > 0 || !fibs.iter().all(Vec::is_empty);
+            let urpf = interfaces.source_check(name);
             let mut info = PortInfo {
                 name: name.clone(),
                 link,
                 mac: entry.state.mac,
                 mtu: u16::try_from(entry.state.mtu).unwrap_or(u16::MAX),
                 up: entry.state.up,
-                fib: tables.fib(entry.table).unwrap_or(0),
+                fib,
+                fibs,
                 fill_checksums: PARTIAL_CHECKSUMS.contains(&entry.state.kind.as_str()),
                 redirects: interfaces.sends_redirects(name),
-                urpf: interfaces.source_check(name),
-                graph_only: interfaces.is_graph_only(name),
+                urpf,
+                // XDP programs look up in one table, which is all that a check needs where it fails.
+                graph_only: interfaces.is_graph_only(name) || urpf.is_some() && several,
                 paths: tables.fib(TableId::Paths(entry.table)).unwrap_or(0),
                 ..PortInfo::default()
             };

@@ -374,3 +374,6 @@ mod sweep_tests;
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests;
+#[cfg(test)]
+#[cfg(not(loom))]
+mod vrf_tests;

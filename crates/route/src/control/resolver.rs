@@ -8,7 +8,7 @@ use super::links::Links;
 use super::neighbors::Neighbors;
 use super::objects::Objects;
 use super::tables::Tables;
-use crate::event::{AnyPrefix, ObjectTarget};
+use crate::event::{AnyPrefix, ObjectTarget, VRF};
 use crate::hops::{Adjacency, ForwardingAction};
 use crate::nexthop::{AdjacencyKey, Exit, Found, Resolver};
 
@@ -34,7 +34,8 @@ impl Resolver for LiveResolver<'_> {
     fn exit(&self, gateway: Option<IpAddr>, link: u32) -> Option<Exit> {
         let entry = self.links.get(link).filter(|entry| entry.is_up())?;
         let to = |neighbor| Exit::Adjacency(AdjacencyKey { link, neighbor, mtu: 0 });
-        Some(if entry.state().loopback {
+        // A VRF as the egress means a lookup in its table: the kernel makes it.
+        Some(if entry.state().loopback || entry.state().kind == VRF {
             Exit::ForwardingAction(ForwardingAction::Local)
         } else if entry.state().mac.is_none() {
             // One host at the other end: there is no neighbor to resolve.

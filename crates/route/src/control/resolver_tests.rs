@@ -204,7 +204,7 @@ fn each_table_finds_its_own_gateways() {
     lab.commit();
     let forwarding = lab.reader.pin().clone();
     for (port, dst) in [("left", mac(1)), ("right", mac(2))] {
-        let fib = forwarding.ports.fib(lab.port(port));
+        let [fib, _] = forwarding.ports.first_fibs(lab.port(port));
         let id = forwarding.v4_of(fib).lookup(0xc000_0201);
         let ForwardingAction::Adjacency(index) = forwarding.hops.action(id, 0) else {
             panic!("it leads out")

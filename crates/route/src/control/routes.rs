@@ -215,6 +215,7 @@ pub(super) fn key_of(source: SourceId, prefix: AnyPrefix, target: &Target) -> Ho
         Target::Local => return HopKey::Local,
         Target::Blackhole => return HopKey::Blackhole,
         Target::Prohibit => return HopKey::Prohibit,
+        Target::Throw => return HopKey::Throw,
         Target::Unreachable => return HopKey::Unreachable,
     };
     paths.iter_mut().for_each(|path| *path = settled(prefix, *path));

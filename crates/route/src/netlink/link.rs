@@ -1,7 +1,7 @@
 //! Links: `ifinfomsg` and its attributes.
 
 use super::{Attr, Malformed, Message, Request, fixed, u16_at, u32_at};
-use crate::event::{LinkState, Mac, VlanState};
+use crate::event::{LinkState, Mac, VRF, VlanState};
 
 /// `RTM_NEWLINK`.
 pub const NEW: u16 = 16;
@@ -23,6 +23,10 @@ const IFLA_LINK_NETNSID: u16 = 37;
 const IFLA_INFO_KIND: u16 = 1;
 const IFLA_INFO_DATA: u16 = 2;
 const IFLA_INFO_SLAVE_KIND: u16 = 4;
+const IFLA_INFO_SLAVE_DATA: u16 = 5;
+
+/// `IFLA_VRF_TABLE` of a VRF device, and `IFLA_VRF_PORT_TABLE` of its members.
+const IFLA_VRF_TABLE: u16 = 1;
 
 const IFLA_VLAN_ID: u16 = 1;
 const IFLA_VLAN_EGRESS_QOS: u16 = 3;
@@ -68,7 +72,7 @@ impl Link {
         let admin_up = flags & IFF_UP != 0;
         let mut up = admin_up && flags & IFF_LOWER_UP != 0;
         let mut operstate = 0;
-        let (mut parent, mut elsewhere, mut data) = (None, false, None);
+        let (mut parent, mut elsewhere, mut data, mut member) = (None, false, None, None);
         for attr in attrs {
             let attr = attr?;
             match attr.kind {
@@ -93,6 +97,7 @@ impl Link {
                             IFLA_INFO_KIND => state.kind = info.text().into_owned(),
                             IFLA_INFO_DATA => data = Some(info),
                             IFLA_INFO_SLAVE_KIND => state.master_kind = info.text().into_owned(),
+                            IFLA_INFO_SLAVE_DATA => member = Some(info),
                             _ => {}
                         }
                     }
@@ -103,6 +108,17 @@ impl Link {
         state.up = up;
         if let (Some(parent), false, Some(data), "vlan") = (parent, elsewhere, data, &*state.kind) {
             state.vlan = Some(vlan(parent, &data)?);
+        }
+        let vrf = match (&*state.kind, &*state.master_kind) {
+            (VRF, _) => data,
+            (_, VRF) => member,
+            _ => None,
+        };
+        for attr in vrf.iter().flat_map(Attr::nested) {
+            let attr = attr?;
+            if attr.kind == IFLA_VRF_TABLE {
+                state.vrf = Some(attr.u32()?);
+            }
         }
         Ok(Some(Self { link, admin_up, operstate, state }))
     }
@@ -153,6 +169,23 @@ mod tests {
         let link = Link::parse(&message).unwrap().unwrap();
         assert_eq!((link.link, &link.state.kind[..]), (9, kind));
         link.state.vlan
+    }
+
+    #[test]
+    fn vrfs_and_their_members_have_its_table() {
+        let table = Request::new(0, 0, 0).attr(IFLA_VRF_TABLE, &10u32.to_ne_bytes()).finish();
+        let read = |kind: (u16, &str), data: u16| {
+            let info =
+                Request::new(0, 0, 0).attr(kind.0, kind.1.as_bytes()).attr(data, &table[16..]);
+            let message = Request::new(NEW, 0, 0).fixed(&[0; 16]);
+            let message = message.attr(IFLA_LINKINFO, &info.finish()[16..]).finish();
+            let message = Messages::new(&message).next().unwrap().unwrap();
+            Link::parse(&message).unwrap().unwrap().state.vrf
+        };
+        assert_eq!(read((IFLA_INFO_KIND, "vrf"), IFLA_INFO_DATA), Some(10));
+        assert_eq!(read((IFLA_INFO_SLAVE_KIND, "vrf"), IFLA_INFO_SLAVE_DATA), Some(10));
+        assert_eq!(read((IFLA_INFO_SLAVE_KIND, "bond"), IFLA_INFO_SLAVE_DATA), None);
+        assert_eq!(read((IFLA_INFO_KIND, "vrf"), IFLA_INFO_SLAVE_DATA), None);
     }
 
     #[test]

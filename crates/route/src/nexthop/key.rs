@@ -33,6 +33,8 @@ pub enum HopKey {
     Unreachable,
     /// Drop, with ICMP administratively prohibited.
     Prohibit,
+    /// Look up in the next table of the policy rules.
+    Throw,
 }
 
 impl HopKey {

@@ -106,6 +106,7 @@ impl Walk<'_> {
             HopKey::Blackhole => return action(ForwardingAction::Blackhole),
             HopKey::Unreachable => return action(ForwardingAction::Unreachable),
             HopKey::Prohibit => return action(ForwardingAction::Prohibit),
+            HopKey::Throw => return action(ForwardingAction::NoRoute),
             HopKey::Path(_) | HopKey::Group(_) | HopKey::Object { .. } => {}
         }
         self.above.push(key.clone());

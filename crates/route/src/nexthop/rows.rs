@@ -52,6 +52,7 @@ impl HopRow<'_> {
             HopKey::Blackhole => "blackhole",
             HopKey::Unreachable => "unreachable",
             HopKey::Prohibit => "prohibit",
+            HopKey::Throw => "throw",
         }
     }
 

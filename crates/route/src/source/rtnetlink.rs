@@ -99,8 +99,8 @@ fn aim(route: &Route<'_>, all: bool) -> Result<Aim, Malformed> {
         }
         kind::BLACKHOLE => return Ok(Aim::Target(Target::Blackhole)),
         kind::PROHIBIT => return Ok(Aim::Target(Target::Prohibit)),
-        // The rule behind the main table leads to the default one, which is empty.
-        kind::UNREACHABLE | kind::THROW => return Ok(Aim::Target(Target::Unreachable)),
+        kind::THROW => return Ok(Aim::Target(Target::Throw)),
+        kind::UNREACHABLE => return Ok(Aim::Target(Target::Unreachable)),
         other => return Err(Malformed::Value { what: "route type", value: other.into() }),
     }
     let usable = |hop: &Hop, mask: u8| all || hop.flags & mask == 0;

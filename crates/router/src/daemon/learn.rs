@@ -86,8 +86,9 @@ pub(crate) struct Checked {
 /// # Errors
 /// The kernel does not answer.
 pub(crate) fn check(options: &RunOptions) -> Result<Checked, DaemonError> {
-    let Learned { control, .. } = learn(&options.config, false)?;
-    let findings = takeover::survey().map_err(DaemonError::Survey)?;
+    let Learned { mut control, .. } = learn(&options.config, false)?;
+    let mut findings = takeover::survey().map_err(DaemonError::Survey)?;
+    findings.apply_rules(&mut control);
     let plans = Interfaces::preview(&control, options, &findings);
     Ok(Checked { plans, unanswered: findings.unanswered, missing: options.missing(&control) })
 }

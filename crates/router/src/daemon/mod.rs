@@ -93,7 +93,8 @@ impl Daemon {
         let flow_seed = nonstop.flow_seed(config.groups.flow_seed);
         let Learned { mut control, sources, messages } = learn(config, true)?;
         let progress = Progress::new(started);
-        let (policy, findings) = policy::Watch::begin().map_err(DaemonError::Survey)?;
+        let (policy, mut findings) = policy::Watch::begin().map_err(DaemonError::Survey)?;
+        findings.apply_rules(&mut control);
         journal.extend(messages);
         journal.extend(options.missing(&control));
         journal.extend(findings.unanswered.iter().map(|what| format!("unknown: {what}")));
@@ -267,8 +268,11 @@ impl Daemon {
         self.journal.extend(self.graph.follow_ports(&self.control));
         self.journal.extend(self.graph.follow_cluster(&self.control));
         let mut messages = Vec::new();
-        if let Some(findings) = self.policy.take(&mut messages) {
+        if let Some(mut findings) = self.policy.take(&mut messages) {
+            findings.apply_rules(&mut self.control);
             self.interfaces.set_findings(findings);
+            // Before an interface is taken over, packets are looked up in its tables.
+            self.commit(now);
         }
         self.journal.extend(messages);
         self.interfaces.sync(&self.control, &self.workers);

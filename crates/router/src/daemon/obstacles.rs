@@ -23,6 +23,7 @@ struct Mark {
     /// What of the interface was looked at besides the findings.
     name: String,
     master: Option<u32>,
+    vrf: Option<u32>,
     /// The obstacle, in words.
     obstacle: Option<String>,
     /// It was taken over when the obstacle appeared, and stays so.
@@ -32,7 +33,7 @@ struct Mark {
 
 impl Mark {
     fn is_of(&self, state: &LinkState) -> bool {
-        self.name == state.name && self.master == state.master
+        self.name == state.name && self.master == state.master && self.vrf == state.vrf
     }
 }
 
@@ -71,6 +72,8 @@ impl Interfaces {
 
     /// Judges the interfaces that changed, or all after a survey.
     pub(super) fn follow_policy(&mut self, control: &Control) {
+        // Which rules concern a link follows from its name and its VRF.
+        self.policy.surveyed |= self.policy.findings.note_complex_rules(control);
         let mut links = 0;
         for (link, port, state) in control.links().filter(|(_, _, state)| !state.loopback) {
             links += 1;
@@ -122,8 +125,8 @@ impl Interfaces {
                 self.notices.push(format!("{name}: {error}"));
             }
         }
-        let (name, master) = (state.name.clone(), state.master);
-        self.policy.marks.0.insert(link, Mark { name, master, obstacle, kept, left });
+        let (name, master, vrf) = (state.name.clone(), state.master, state.vrf);
+        self.policy.marks.0.insert(link, Mark { name, master, vrf, obstacle, kept, left });
     }
 
     /// Has the classifier and the program of an interface leave the packets of these families to the kernel.

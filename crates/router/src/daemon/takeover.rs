@@ -6,16 +6,18 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use fingerpost_io::xdp::Families;
-use fingerpost_route::LinkState;
 use fingerpost_route::netlink::errno::without_number;
 use fingerpost_route::netlink::obstacle::forwarding::Forwarding;
 use fingerpost_route::netlink::obstacle::legacy::{self, Tool};
 use fingerpost_route::netlink::obstacle::{Obstacle, Protocol, Survey};
+use fingerpost_route::{Control, LinkState, PolicyRules};
 
 use crate::sys::{Netlink, Received, Tables, poll};
 
-/// Membership in a bridge, bond or VRF, which the link itself has.
+/// Membership in a bridge or bond, which the link itself has.
 const MASTER: &str = "master";
+/// Policy rules.
+const RULE: &str = "rule";
 /// Forwarding is switched off in the kernel.
 const FORWARDING: &str = "forwarding";
 /// Tables of the old iptables modules.
@@ -29,6 +31,7 @@ const READS: usize = 3;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Findings {
     pub(crate) obstacles: Vec<Obstacle>,
+    pub(crate) rules: PolicyRules,
     pub(crate) forwarding: Forwarding,
     /// Names of interfaces that receive IPv6 packets for forwarding although that is switched off.
     pub(crate) forced: BTreeSet<String>,
@@ -88,7 +91,28 @@ pub(crate) fn survey() -> io::Result<Findings> {
     obstacles.extend(legacy_tables(&mut unanswered));
     let forwarding = survey.forwarding().clone();
     let forced = if forwarding.off_v6().is_some() { forced() } else { BTreeSet::new() };
-    Ok(Findings { obstacles, forwarding, forced, unanswered })
+    Ok(Findings { obstacles, rules: survey.rules(), forwarding, forced, unanswered })
+}
+
+impl Findings {
+    /// Has the control side look up by the policy rules; those that are more than a choice of tables are obstacles.
+    pub(crate) fn apply_rules(&mut self, control: &mut Control) {
+        control.set_rules(self.rules.clone());
+        self.note_complex_rules(control);
+    }
+
+    /// Replaces the rules among the obstacles by those that concern the interfaces of now; whether they are others.
+    pub(crate) fn note_complex_rules(&mut self, control: &Control) -> bool {
+        let rules = control.complex_rules();
+        let rules: Vec<Obstacle> = rules
+            .map(|(link, what)| Obstacle { subsystem: RULE, link: Some(link), what })
+            .collect();
+        let before: Vec<Obstacle> =
+            self.obstacles.extract_if(.., |found| found.subsystem == RULE).collect();
+        let changed = before != rules;
+        self.obstacles.extend(rules);
+        changed
+    }
 }
 
 /// Interfaces with `net.ipv6.conf.IF.force_forwarding`, of the calling thread's namespace.
@@ -178,7 +202,8 @@ pub(crate) fn judge(
     let insist = |subsystem: &str| {
         format!("(take it over anyway: --ignore {subsystem}, or takeover.ignore)")
     };
-    if state.master.is_some() && !ignored(MASTER) {
+    // The packets of a VRF's member are its own, with the routes of the VRF.
+    if state.master.is_some() && state.vrf.is_none() && !ignored(MASTER) {
         let kind = if state.master_kind.is_empty() { "master" } else { &state.master_kind };
         return Err(format!("it belongs to a {kind} {}", insist(MASTER)));
     }
@@ -235,5 +260,7 @@ mod tests {
         let why = judge(3, &port, &none, &[]).unwrap_err();
         assert!(why.starts_with("it belongs to a bridge (") && why.contains("--ignore master"));
         assert!(judge(3, &port, &none, &["master".into()]).is_ok());
+        let member = LinkState { master_kind: "vrf".into(), vrf: Some(10), ..port };
+        assert_eq!(judge(3, &member, &none, &[]), Ok(Left::default()));
     }
 }

@@ -68,7 +68,7 @@ extern u64 ends[];        /* ENDS words a CPU, the last for packets that were se
 /* Why a packet was left alone or dropped: indices of `left`, in the order of reasons.rs. */
 enum {
 	NOT_OURS, SHORT, TYPE, HEADER, ADDRESS, EXPIRED, OPTIONS, NO_TABLE, VERDICT, TOO_BIG, UNRESOLVED, EGRESS,
-	QUOTED, PARTIAL_CHECKSUM, DAMAGED, AWAY, TAG, HEADROOM, FEATURE, BLACKHOLE, REFUSED, SOURCE_FILTER, URPF,
+	QUOTED, PARTIAL_CHECKSUM, DAMAGED, AWAY, TAG, HEADROOM, FEATURE, HOST, BLACKHOLE, REFUSED, SOURCE_FILTER, URPF,
 	ACL, LINK_FULL,
 };
 
@@ -83,8 +83,8 @@ INLINE int give_up(int answer)
 
 	if (count)
 		*count += 1;
-	/* The sockets of a daemon that is not there are no place for a packet. */
-	if (reason == AWAY)
+	/* The sockets of a daemon that is not there are no place for a packet, nor is the graph for the host's. */
+	if (reason == AWAY || reason == HOST)
 		return XDP_PASS;
 	return reason >= BLACKHOLE ? XDP_DROP : LEAVE;
 }
@@ -208,7 +208,7 @@ INLINE u64 transport_word(u32 protocol, u8 *transport, u32 len, u8 *end)
 
 /* ---- the adjacency, and what leaves by it ---- */
 
-enum { ADJACENCY = 1, GLEAN = 2, DROP = 4 };
+enum { ADJACENCY = 1, GLEAN = 2, LOCAL = 3, DROP = 4 };
 
 struct use {
 	u64 packets, bytes;
@@ -231,7 +231,7 @@ INLINE int find_adjacency(u64 word, u32 len, u64 cpu, struct adjacency *to)
 	u64 at = (u64)index * 2;
 
 	if (UNLIKELY(leg >> 28 != ADJACENCY))
-		return leg >> 28 == DROP ? LEFT(BLACKHOLE) : LEFT(VERDICT);
+		return leg >> 28 == DROP ? LEFT(BLACKHOLE) : leg >> 28 == LOCAL ? LEFT(HOST) : LEFT(VERDICT);
 	if (UNLIKELY(at > CONSTANT(adjacencies_last)))
 		return LEFT(DAMAGED);
 	/* High first: the MTU decides whether the low half can be used (hops.rs). */

@@ -440,7 +440,7 @@ impl Forwarder {
         if !state.forwarding.as_ref().is_some_and(readable) {
             return Ok(None);
         }
-        let code = self.code(&state, fib, None, function, None).map_err(unlinked)?;
+        let code = self.code(&state, [fib; 2], None, function, None).map_err(unlinked)?;
         Ok(Some(ProgramLookup::new(Program::load(function, &code)?)))
     }
 
@@ -563,10 +563,10 @@ impl Forwarder {
         let put = attached.classifier.put(attached.ifindex, &attached.link, functions);
         put.map_err(|error| error.to_string())?;
         let forwarding = state.forwarding.as_ref().ok_or(NO_TABLES)?;
-        let fib = forwarding.ports.fib(port);
+        let [v4, v6] = forwarding.ports.first_fibs(port);
         let left = attached.classifier.left();
-        let v4 = !left.v4 && readable(forwarding.v4_of(fib)).is_some();
-        Ok(Reads { v4, v6: !left.v6 && readable(forwarding.v6_of(fib)).is_some() })
+        let v4 = !left.v4 && readable(forwarding.v4_of(v4)).is_some();
+        Ok(Reads { v4, v6: !left.v6 && readable(forwarding.v6_of(v6)).is_some() })
     }
 
     /// The program of a port, with counters of its own if there are any.
@@ -584,7 +584,7 @@ impl Forwarder {
         };
         let ports = &state.forwarding.as_ref().ok_or(NO_TABLES)?.ports;
         let fill = ports.port(port).is_some_and(|info| info.fill_checksums);
-        self.code(state, ports.fib(port), Some((attached, fill)), function, counters)
+        self.code(state, ports.first_fibs(port), Some((attached, fill)), function, counters)
     }
 
     /// The function that applies features to packets to the router itself; `None` where there are none.
@@ -595,16 +595,16 @@ impl Forwarder {
         attached: &Attached,
     ) -> Result<Option<Vec<Insn>>, String> {
         let features = attached.local_features.as_ref().map_err(Clone::clone)?;
-        let code = || self.code(state, port, Some((attached, false)), GUARD, None);
+        let code = || self.code(state, [port; 2], Some((attached, false)), GUARD, None);
         features.as_ref().map(|_| code()).transpose()
     }
 
     /// A function of the object, linked for a port (and whether checksums may be partial there), and for
-    /// the present tables of a fib. It counts in `counters`, or in those of all.
+    /// the present tables of a fib a family. It counts in `counters`, or in those of all.
     fn code(
         &self,
         state: &State,
-        fib: u16,
+        [fib_v4, fib_v6]: [u16; 2],
         port: Option<(&Attached, bool)>,
         function: &str,
         counters: Option<&Counters>,
@@ -666,8 +666,8 @@ impl Forwarder {
             names.number(last_name, region.map_or(0, |region| last(region, bytes) * words));
         }
         let left = port.map_or(Families::NONE, |(attached, _)| attached.classifier.left());
-        names.table(ROUTES, forwarding.map(|all| all.v4_of(fib)).filter(|_| !left.v4));
-        names.table(ROUTES, forwarding.map(|all| all.v6_of(fib)).filter(|_| !left.v6));
+        names.table(ROUTES, forwarding.map(|all| all.v4_of(fib_v4)).filter(|_| !left.v4));
+        names.table(ROUTES, forwarding.map(|all| all.v6_of(fib_v6)).filter(|_| !left.v6));
         let features = port.and_then(|(attached, _)| {
             let Attached { features, local_features, .. } = attached;
             let features = if function == GUARD { local_features } else { features };
@@ -831,9 +831,11 @@ impl KernelReader<Forwarding> for Forwarder {
 /// Whether programs linked for the one are right for the other.
 fn same_programs(old: &Forwarding, new: &Forwarding) -> bool {
     let ports = |of: &PortTable| -> Vec<Option<_>> {
-        let of_port = |p: &PortInfo| (p.fib, p.fill_checksums, p.urpf, p.graph_only, p.redirects);
-        let what = |port: &Option<PortInfo>| port.as_ref().map(of_port);
-        of.ports.iter().map(what).collect()
+        let of_port = |p: &PortInfo| (p.fill_checksums, p.urpf, p.graph_only, p.redirects);
+        let what = |(number, port): (u16, &Option<PortInfo>)| {
+            port.as_ref().map(|port| (of.first_fibs(number), of_port(port)))
+        };
+        (0..).zip(&of.ports).map(what).collect()
     };
     let others =
         |of: &Forwarding| of.others.iter().map(|o| (at(&o.v4), at(&o.v6))).collect::<Vec<_>>();

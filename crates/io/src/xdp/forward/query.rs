@@ -79,7 +79,8 @@ impl Forwarder {
             let Some(ports) = state.forwarding.as_ref().map(|forwarding| &forwarding.ports) else {
                 continue;
             };
-            if ports.fib(port) != fib {
+            let family = usize::from(packet.first().is_some_and(|first| first >> 4 == 6));
+            if ports.first_fibs(port)[family] != fib {
                 continue;
             }
             let fill = ports.port(port).is_some_and(|info| info.fill_checksums);

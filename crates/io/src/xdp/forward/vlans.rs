@@ -176,9 +176,9 @@ pub(super) fn reads(state: &State, port: u16) -> Option<Result<Reads, String>> {
 /// The VLAN interfaces whose frames the program of a port forwards: those that use the table that it uses, and no feature
 /// that the graph alone has.
 pub(super) fn read_by(state: &State, port: u16) -> impl Iterator<Item = Vlan> {
-    let fib = |port| state.forwarding.as_ref().map_or(0, |forwarding| forwarding.ports.fib(port));
+    let fibs = |port| state.forwarding.as_ref().map(|all| all.ports.first_fibs(port));
     let of_port = state.vlans.iter().filter(move |vlan| vlan.parent == port);
     of_port
-        .filter(move |vlan| fib(vlan.port) == fib(port) && state.features_of(vlan.port).is_ok())
+        .filter(move |vlan| fibs(vlan.port) == fibs(port) && state.features_of(vlan.port).is_ok())
         .copied()
 }

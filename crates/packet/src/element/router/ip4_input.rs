@@ -211,7 +211,7 @@ impl Ip4Input {
     /// Addresses that concern the host itself.
     #[cold]
     fn check_own(&self, src: u32, dst: u32, meta: &Meta) -> Option<DropReason> {
-        if self.own.is_own_v4(src) && meta.flags & FLAG_GENERATED == 0 {
+        if self.own.is_own_v4_at(src, meta.port) && meta.flags & FLAG_GENERATED == 0 {
             return Some(DropReason::OwnSource);
         }
         if self.own.is_broadcast(src) {

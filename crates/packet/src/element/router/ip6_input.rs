@@ -142,7 +142,7 @@ impl Ip6Input {
         if meta.flags & FLAG_LINK_MULTICAST != 0 && !generated {
             return Verdict::Drop(DropReason::LinkBroadcast);
         }
-        if self.own.may_be_v6(src) && self.own.is_own_v6(src) && !generated {
+        if self.own.may_be_v6(src) && self.own.is_own_v6_at(src, meta.port) && !generated {
             return Verdict::Drop(DropReason::OwnSource);
         }
         if is_link_local(dst) {

@@ -7,8 +7,8 @@
 //!
 //! Cost: the algorithm's, and two short loops; with further tables another two a table of the batch.
 
-use fingerpost_lpm::{Addr, Lookup, NextHopId};
-use fingerpost_route::Forwarding;
+use fingerpost_lpm::{Addr, NextHopId};
+use fingerpost_route::{Forwarding, IpFamily};
 
 use crate::frame::wire::{ETHER_BYTES, IP4_BYTES, IP6_BYTES, Ip4, Ip6};
 use crate::frame::{BATCH, Batch, Hop};
@@ -53,44 +53,46 @@ impl<A: Addr + Default> Arrays<A> {
         }
     }
 
-    /// `addr` gives the address of a frame from where its network header begins, `lookup` a table's answers. A frame
-    /// too short to have a destination gets some answer: the next hop drops it.
+    /// `addr` gives the address of a frame from where its network header begins. A frame too short to have a destination
+    /// gets some answer: the next hop drops it.
     #[inline]
-    fn run<'a>(
+    fn run(
         &mut self,
         batch: &mut Batch,
-        forwarding: &'a Forwarding,
+        forwarding: &Forwarding,
         addr: impl Fn(&[u8], usize) -> Option<A>,
-        lookup: impl Fn(u16) -> &'a dyn Lookup<A>,
-    ) {
-        if !forwarding.others.is_empty() {
-            return self.run_tables(batch, forwarding, addr, lookup);
+    ) where
+        A: IpFamily,
+    {
+        if forwarding.ports.many {
+            return self.run_tables(batch, forwarding, addr);
         }
         let len = batch.len();
         batch.each(|i, one| {
             self.addrs[i] = addr(one.frame, one.meta.network.into()).unwrap_or_default();
         });
-        lookup(0).lookup_batch(&self.addrs[..len], &mut self.hops[..len]);
+        A::table(forwarding, 0).lookup_batch(&self.addrs[..len], &mut self.hops[..len]);
         for (meta, hop) in batch.meta_mut().iter_mut().zip(self.hops.iter()) {
             meta.hop = Hop::of_next_hop(*hop);
         }
     }
 
-    /// The same, table by table in the order of their numbers.
+    /// The same, table by table in the order of their numbers, and one by one what the first table has no route for.
     #[cold]
-    fn run_tables<'a>(
+    fn run_tables(
         &mut self,
         batch: &mut Batch,
-        forwarding: &'a Forwarding,
+        forwarding: &Forwarding,
         addr: impl Fn(&[u8], usize) -> Option<A>,
-        lookup: impl Fn(u16) -> &'a dyn Lookup<A>,
-    ) {
-        let fib = |batch: &Batch, i: usize| forwarding.ports.fib(batch.meta()[i].port);
-        let mut next = (0..batch.len()).map(|i| fib(batch, i)).min();
+    ) where
+        A: IpFamily,
+    {
+        let fibs = |batch: &Batch, i: usize| forwarding.ports.fibs(batch.meta()[i].port, A::INDEX);
+        let mut next = (0..batch.len()).map(|i| fibs(batch, i)[0]).min();
         while let Some(table) = next.take() {
             self.places.clear();
             for i in 0..batch.len() {
-                let this = fib(batch, i);
+                let this = fibs(batch, i)[0];
                 if this == table {
                     let at = usize::from(batch.meta()[i].network);
                     self.addrs[self.places.len()] = addr(batch.bytes(i), at).unwrap_or_default();
@@ -100,9 +102,13 @@ impl<A: Addr + Default> Arrays<A> {
                 }
             }
             let len = self.places.len();
-            lookup(table).lookup_batch(&self.addrs[..len], &mut self.hops[..len]);
-            for (&i, hop) in self.places.iter().zip(self.hops.iter()) {
-                batch.meta_mut()[i].hop = Hop::of_next_hop(*hop);
+            A::table(forwarding, table).lookup_batch(&self.addrs[..len], &mut self.hops[..len]);
+            for (at, &i) in self.places.iter().enumerate() {
+                let (mut hop, port) = (self.hops[at], batch.meta()[i].port);
+                if fibs(batch, i).len() > 1 && !forwarding.is_found(hop) {
+                    hop = forwarding.lookup(port, self.addrs[at]);
+                }
+                batch.meta_mut()[i].hop = Hop::of_next_hop(hop);
             }
         }
     }
@@ -117,7 +123,7 @@ impl Element for Ip4Lookup {
             Some(front) if at == ETHER_BYTES => Some(Ip4::at(front, ETHER_BYTES)?.dst()),
             _ => Some(Ip4::at(frame, at)?.dst()),
         };
-        self.0.run(batch, cx.forwarding, addr, |fib| cx.forwarding.v4_of(fib));
+        self.0.run(batch, cx.forwarding, addr);
     }
 }
 
@@ -129,7 +135,7 @@ impl Element for Ip6Lookup {
             Some(front) if at == ETHER_BYTES => Some(Ip6::at(front, ETHER_BYTES)?.dst()),
             _ => Some(Ip6::at(frame, at)?.dst()),
         };
-        self.0.run(batch, cx.forwarding, addr, |fib| cx.forwarding.v6_of(fib));
+        self.0.run(batch, cx.forwarding, addr);
     }
 }
 
@@ -172,6 +178,7 @@ mod tests {
         main.route("198.51.100.0/24", hops[1]);
         other.route("192.0.2.0/24", hops[2]);
         main.ports.ports[1].as_mut().unwrap().fib = 1;
+        main.ports.many = true;
         let mut bench = Bench::new(&main);
         let tables = other.forwarding();
         bench.forwarding.others =
@@ -185,5 +192,35 @@ mod tests {
         crate::testing::element(&CLASS4, "").process(0, &mut batch, &mut bench.context());
         let seen: Vec<_> = batch.meta().iter().map(|m| m.hop.next_hop()).collect();
         assert_eq!(seen, [hops[0], hops[2], hops[1], NextHopId::NONE]);
+    }
+
+    #[test]
+    fn what_a_table_lacks_is_in_the_next() {
+        let (mut main, mut other) = (World::new(), World::new());
+        let hops: Vec<_> = (0..2).map(|_| main.hop(ForwardingAction::Local)).collect();
+        let throw = main.hop(ForwardingAction::NoRoute);
+        main.route("192.0.2.0/24", hops[0]);
+        main.route("203.0.113.0/24", hops[0]);
+        other.route("192.0.2.0/25", hops[1]);
+        // Shorter than what it has is no matter: this table sends the packets on.
+        other.route("203.0.113.0/28", throw);
+        main.ports.ports[0].as_mut().unwrap().fibs[0] = vec![1, 0];
+        main.ports.many = true;
+        let mut bench = Bench::new(&main);
+        let tables = other.forwarding();
+        bench.forwarding.others =
+            [FibLookup { table: 7.into(), v4: tables.v4.clone(), v6: tables.v6.clone() }].into();
+        let dsts = ["192.0.2.1", "192.0.2.200", "203.0.113.1", "198.51.100.1"];
+        for (port, want) in [
+            (0, [hops[1], hops[0], hops[0], NextHopId::NONE]),
+            (1, [hops[0], hops[0], hops[0], NextHopId::NONE]),
+        ] {
+            let frames = dsts.map(|dst| frame_v4("10.0.0.9", dst, 64, 17, &[]));
+            let mut batch = crate::testing::batch(&bench.pool, 0, frames.iter().map(|f| &f[..]));
+            batch.meta_mut().iter_mut().for_each(|meta| (meta.network, meta.port) = (14, port));
+            crate::testing::element(&CLASS4, "").process(0, &mut batch, &mut bench.context());
+            let seen: Vec<_> = batch.meta().iter().map(|meta| meta.hop.next_hop()).collect();
+            assert_eq!(seen, want);
+        }
     }
 }

@@ -97,12 +97,11 @@ fn state(key: ResolveRequest, cx: &Context<'_>) -> State {
                 State::Waiting
             }
         }
-        ResolveRequest::Neighbor { port, addr, .. } => {
-            // A link and its stations are in one table.
-            let fib = forwarding.ports.fib(port);
+        ResolveRequest::Neighbor { addr, ingress, .. } => {
+            // A known neighbor is in each table that has the prefix on its link.
             let hop = match addr {
-                IpAddr::V4(addr) => forwarding.v4_of(fib).lookup(addr.to_bits()),
-                IpAddr::V6(addr) => forwarding.v6_of(fib).lookup(addr.to_bits()),
+                IpAddr::V4(addr) => forwarding.lookup(ingress, addr.to_bits()),
+                IpAddr::V6(addr) => forwarding.lookup(ingress, addr.to_bits()),
             };
             // Whatever else the route says now, the way from the lookup on does it.
             match forwarding.hops.action(hop, 0) {

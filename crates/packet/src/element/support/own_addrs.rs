@@ -3,7 +3,7 @@
 //! The port table keeps sorted lists; a filter of 4,096 bits in front of them answers nearly every
 //! packet with one read, since its addresses are strangers'. It is made again when the table changed.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use fingerpost_route::PortTable;
@@ -73,6 +73,18 @@ impl OwnAddrs {
     #[cold]
     pub(crate) fn is_own_v4(&self, addr: u32) -> bool {
         self.ports.own_v4.binary_search(&addr).is_ok()
+    }
+
+    /// Whether it is the host's own for packets of an ingress port.
+    #[cold]
+    pub(crate) fn is_own_v4_at(&self, addr: u32, ingress: u16) -> bool {
+        self.is_own_v4(addr) && self.ports.is_own_at(Ipv4Addr::from(addr).into(), ingress)
+    }
+
+    /// Whether an IPv6 address is the host's own for packets of an ingress port.
+    #[cold]
+    pub(crate) fn is_own_v6_at(&self, addr: u128, ingress: u16) -> bool {
+        self.is_own_v6(addr) && self.ports.is_own_at(Ipv6Addr::from(addr).into(), ingress)
     }
 
     #[cold]

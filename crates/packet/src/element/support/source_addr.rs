@@ -23,8 +23,7 @@ pub(crate) fn egress_v4(
     dst: u32,
     hash: impl FnOnce() -> u32,
 ) -> Option<u16> {
-    let lookup = forwarding.v4_of(forwarding.ports.fib(from));
-    egress(&forwarding.hops, lookup.lookup(dst), hash)
+    egress(&forwarding.hops, forwarding.lookup(from, dst), hash)
 }
 
 /// Egress port of an IPv6 packet; see [`egress_v4`].
@@ -34,8 +33,7 @@ pub(crate) fn egress_v6(
     dst: u128,
     hash: impl FnOnce() -> u32,
 ) -> Option<u16> {
-    let lookup = forwarding.v6_of(forwarding.ports.fib(from));
-    egress(&forwarding.hops, lookup.lookup(dst), hash)
+    egress(&forwarding.hops, forwarding.lookup(from, dst), hash)
 }
 
 fn egress(hops: &HopTable, id: NextHopId, hash: impl FnOnce() -> u32) -> Option<u16> {

@@ -22,9 +22,9 @@ use unconfirmed::Unconfirmed;
 
 use super::links::{Link, Links, host_prefix};
 use super::sources::NEIGHBOR;
-use super::tables::Tables;
+use super::tables::{Table, Tables};
 use super::{Control, forwarded};
-use crate::event::{AnyPrefix, MAIN_TABLE, Mac, NeighborState, Path, RouteKey};
+use crate::event::{AnyPrefix, Mac, NeighborState, Path, RouteKey};
 use crate::forwarding::ResolveRequest;
 use crate::hops::{Adjacency, ForwardingAction};
 use crate::nexthop::{AdjacencyKey, HopAttrs, HopKey, narrower};
@@ -301,18 +301,23 @@ impl Control {
         }
     }
 
-    /// Forgets the neighbors that were learned on a link, and their host routes, while the table of the link is
-    /// still known.
+    /// Forgets the neighbors that were learned on a link, and their host routes.
     pub(super) fn forget_neighbors(&mut self, link: u32) {
-        let Some(table) = self.links.get(link).map(Link::table) else { return };
+        let tables = self.table_numbers();
         for addr in self.neighbors.on(link) {
             self.neighbors.pending.remove(&(link, addr));
             self.neighbors.unconfirmed.remove(&(link, addr));
             self.neighbors.set(link, addr, NeighborState::Gone);
             self.fill_neighbor(link, addr);
-            let key = RouteKey { table, prefix: host_prefix(addr), metric: link };
-            self.withdraw(NEIGHBOR, &key);
+            for &table in &tables {
+                let key = RouteKey { table, prefix: host_prefix(addr), metric: link };
+                self.withdraw(NEIGHBOR, &key);
+            }
         }
+    }
+
+    fn table_numbers(&self) -> Vec<u32> {
+        self.tables.routes().map(Table::number).collect()
     }
 
     /// Takes a request of a worker that holds packets for an unresolved neighbor.
@@ -389,16 +394,17 @@ impl Control {
         self.neighbors.expire_pending(self.hops.adjacencies(), now);
         self.neighbors.unsettle_links();
         self.neighbors.unsettle_changed(&self.tables);
+        let tables = self.table_numbers();
         for (link, addr) in std::mem::take(&mut self.neighbors.unsettled) {
-            self.settle(link, addr);
+            // A prefix on the link may be in any table: what is in another VRF's leaks there.
+            tables.iter().for_each(|&table| self.settle(table, link, addr));
         }
     }
 
-    fn settle(&mut self, link: u32, addr: IpAddr) {
+    fn settle(&mut self, number: u32, link: u32, addr: IpAddr) {
         let wanted = self.neighbors.wants_route(link, addr);
         let port = self.links.get(link).map(Link::port);
-        let number = self.links.get(link).map_or(MAIN_TABLE, Link::table);
-        let table = self.tables.get(number).expect("links are bound to tables that exist");
+        let table = self.tables.get(number).expect("tables are never removed");
         let (prefix, covering) = match addr {
             IpAddr::V4(a) => {
                 let prefix = Prefix::host(a.to_bits());

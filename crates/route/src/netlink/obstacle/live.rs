@@ -6,6 +6,7 @@ use netlink_sys::Socket;
 
 use super::{Obstacle, Survey};
 use crate::netlink::namespace::{self, run};
+use crate::rules::Selected;
 
 fn in_namespace(name: &str, body: fn()) {
     namespace::run_in(module_path!(), name, body);
@@ -70,10 +71,6 @@ fn each_kind_is_found_and_named() {
     in_namespace("each_kind_is_found_and_named", || {
         run("ip link add ra index 11 type veth peer name pa index 12
              ip link set ra up
-             ip rule add from 10.0.0.0/8 lookup 100
-             ip rule add pref 50 iif ra fwmark 0x7 blackhole
-             ip -6 rule add to 2001:db8::/32 lookup 7
-             ip rule del from all lookup main
              ip xfrm policy add src 10.0.0.0/8 dst 10.1.0.0/16 dir fwd
              ip xfrm policy add src 2001:db8::/32 dst ::/0 dir out action block
              tc qdisc add dev ra root tbf rate 1mbit burst 10kb latency 50ms
@@ -97,10 +94,6 @@ fn each_kind_is_found_and_named() {
             "nftables: nft ip table t chain onward: filter hook forward, 0 rules, policy drop",
             "nftables: nft ip table t chain outward: nat hook postrouting, 2 rules",
             "nftables: nft netdev table n chain in: filter hook ingress on ra, 1 rule",
-            "rule: ip -6 rule 32765: from all to 2001:db8::/32 lookup 7",
-            "rule: ip rule 32765: from 10.0.0.0/8 lookup 100",
-            "rule: ip rule 32766: missing (lookup 254)",
-            "rule: ip rule 50: from all iif ra fwmark 0x7 blackhole",
             "tc on 11: tc qdisc tbf shapes what leaves",
             "tc on 12: tc ingress filter u32",
             "xfrm: ipsec policy dir fwd src 10.0.0.0/8 dst 10.1.0.0/16 allow",
@@ -108,6 +101,35 @@ fn each_kind_is_found_and_named() {
         ];
         assert_eq!(all, want);
     });
+}
+
+#[test]
+fn policy_rules_are_read_in_their_order() {
+    in_namespace("policy_rules_are_read_in_their_order", || {
+        assert_eq!(tables(&surveyed(), "ra"), [Ok(vec![254, 253]), Ok(vec![254])]);
+        run("ip link add ra type veth peer name pa
+             ip rule add pref 50 iif ra lookup 100
+             ip rule add pref 40 iif none fwmark 0x7 blackhole
+             ip -6 rule add pref 60 lookup 7
+             ip rule add pref 30 iif ra lookup 1000");
+        let v4 = Ok(vec![1000, 100, 254, 253]);
+        assert_eq!(tables(&surveyed(), "ra"), [v4.clone(), Ok(vec![7, 254])]);
+        assert_eq!(tables(&surveyed(), "pa"), [Ok(vec![254, 253]), Ok(vec![7, 254])]);
+        let words = "ip rule 40: from all iif none fwmark 0x7 blackhole";
+        assert_eq!(tables(&surveyed(), "none")[0], Err(words.into()));
+        run("ip -6 rule add pref 55 to 2001:db8::/32 lookup 7
+             ip rule del from all lookup main
+             ip rule del from all lookup default");
+        let words = "ip -6 rule 55: from all to 2001:db8::/32 lookup 7";
+        assert_eq!(tables(&surveyed(), "ra"), [Ok(vec![1000, 100]), Err(words.into())]);
+        let words = "ip rule 32766: missing (lookup 254)";
+        assert_eq!(tables(&surveyed(), "pa")[0], Err(words.into()));
+    });
+}
+
+/// The tables of an interface that belongs to no VRF, of both families.
+fn tables(survey: &Survey, name: &str) -> [Result<Vec<u32>, String>; 2] {
+    [4, 6].map(|family| survey.rules().tables(family, Selected { name, vrf: None }))
 }
 
 #[test]

@@ -17,6 +17,7 @@ pub mod xfrm;
 use forwarding::Forwarding;
 
 use super::{DONE, ERROR, F_DUMP_INTR, IPV4, IPV6, Malformed, Messages, errno};
+use crate::rules::{self, PolicyRule, PolicyRules};
 
 /// A netlink protocol, which is a socket of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -48,7 +49,7 @@ pub const GROUPS: [(Protocol, &[u32]); 3] =
 /// Something that keeps packets of a link, or of all links, with the kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Obstacle {
-    /// `rule`, `tc`, `xfrm`, `nftables` or `iptables`.
+    /// `tc`, `xfrm`, `nftables` or `iptables`; `rule` for a policy rule ([`Survey::rules`]).
     pub subsystem: &'static str,
     /// Kernel index of the only link that it concerns.
     pub link: Option<u32>,
@@ -102,8 +103,7 @@ pub struct Survey {
     seq: u32,
     disturbed: bool,
     retries: u32,
-    /// Which of the rules that are there from the start were seen.
-    rules: [bool; 3],
+    rules: [Vec<PolicyRule>; 2],
     obstacles: Vec<Obstacle>,
     forwarding: Forwarding,
     unanswered: Vec<String>,
@@ -141,7 +141,7 @@ impl Survey {
             seq: 0,
             disturbed: false,
             retries: 0,
-            rules: [false; 3],
+            rules: Default::default(),
             obstacles: Vec::new(),
             forwarding: Forwarding::default(),
             unanswered: Vec::new(),
@@ -156,10 +156,13 @@ impl Survey {
         let step = self.steps.pop()?;
         self.seq += 1;
         self.disturbed = false;
-        self.rules = [false; 3];
         self.asked = Some((self.seq, step));
         let request = match step {
-            Step::Rules(family) => rule::dump(family, self.seq),
+            Step::Rules(family) => {
+                // A dump that is repeated has them again.
+                self.rules[usize::from(family == IPV6)].clear();
+                rule::dump(family, self.seq)
+            }
             Step::Qdiscs => tc::dump_qdiscs(self.seq),
             Step::Filters { link, parent } => tc::dump_filters(link, parent, self.seq),
             Step::Policies => xfrm::dump(self.seq),
@@ -192,20 +195,15 @@ impl Survey {
                             self.retries += 1;
                             self.steps.push(step);
                         }
-                        0 => {
-                            if let Step::Rules(family) = step {
-                                let missing = rule::missing(family, self.rules);
-                                missing.into_iter().for_each(|o| self.found(Some(o)));
-                            }
-                        }
+                        0 => {}
                         code => self.fail(step, code),
                     }
                 }
-                rule::NEW => match rule::parse(&message)? {
-                    rule::Rule::Default(at) => self.rules[at] = true,
-                    rule::Rule::More(obstacle) => self.found(Some(obstacle)),
-                    rule::Rule::Other => {}
-                },
+                rule::NEW => {
+                    if let Some((family, rule)) = rule::parse(&message)? {
+                        self.rules[usize::from(family == IPV6)].push(rule);
+                    }
+                }
                 tc::NEW_QDISC => {
                     let qdisc = tc::parse_qdisc(&message)?;
                     for parent in qdisc.filter_parents() {
@@ -249,6 +247,11 @@ impl Survey {
         &self.obstacles
     }
 
+    /// The policy rules, as far as they are known.
+    pub fn rules(&self) -> PolicyRules {
+        PolicyRules::new(self.rules.clone())
+    }
+
     /// Whether the kernel forwards at all.
     pub fn forwarding(&self) -> &Forwarding {
         &self.forwarding
@@ -260,6 +263,9 @@ impl Survey {
     }
 
     fn fail(&mut self, step: Step, error: u32) {
+        if let Step::Rules(family) = step {
+            self.rules[usize::from(family == IPV6)] = rules::usual();
+        }
         if !ABSENT.contains(&error) {
             self.unanswered.push(format!("{}: {}", step.name(), errno::words(error)));
         }
@@ -295,10 +301,9 @@ mod tests {
         }
         assert_eq!(asked, [0, 0, 0, 0, 6, 12, 0, 0]);
         assert!(survey.is_done());
-        // Rules were requested twice and then there were none, of neither family.
-        let lacking: Vec<_> = survey.obstacles().iter().map(|o| o.what.as_str()).collect();
-        assert_eq!(lacking[0], "ip rule 0: missing (lookup 255)");
-        assert_eq!(lacking.len(), 4);
+        // Rules were requested twice and then there were none.
+        assert_eq!(survey.rules(), PolicyRules::new([vec![], vec![]]));
+        assert_eq!(survey.obstacles(), []);
         // No nf_tables is no obstacle; not being allowed to look is not the same as nothing there.
         assert_eq!(survey.unanswered(), ["IPsec policies: Operation not permitted"]);
     }

@@ -1,7 +1,7 @@
-//! Policy routing: `ip rule` beyond the rules that each kernel starts with.
+//! Policy rules: messages of `ip rule`.
 
 use super::super::{IPV4, IPV6, Malformed, Message, Request, fixed, u32_at};
-use super::Obstacle;
+use crate::rules::{PolicyRule, RuleAction};
 
 /// `RTM_NEWRULE`.
 pub const NEW: u16 = 32;
@@ -20,50 +20,29 @@ const FRA_L3MDEV: u16 = 19;
 const FRA_PROTOCOL: u16 = 21;
 
 const FR_ACT_TO_TBL: u8 = 1;
-
-/// Priority and table of the rules that are there from the start: local, main, default. The last is
-/// IPv4's only.
-const DEFAULTS: [(u32, u32); 3] = [(0, 255), (32766, 254), (32767, 253)];
-
-/// What a rule is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Rule {
-    /// There from the start: local 0, main 1, default 2.
-    Default(usize),
-    /// One more, or another.
-    More(Obstacle),
-    /// The rule is of neither IPv4 nor IPv6.
-    Other,
-}
-
-/// What the rules that were seen lack: each family looks up its addresses in local, then in main.
-pub fn missing(family: u8, seen: [bool; 3]) -> Vec<Obstacle> {
-    let lacking = DEFAULTS.iter().zip(seen).take(2).filter(|(_, seen)| !seen);
-    lacking
-        .map(|((priority, table), _)| {
-            let what = format!("{} rule {priority}: missing (lookup {table})", tool(family));
-            Obstacle { subsystem: "rule", link: None, what }
-        })
-        .collect()
-}
+/// The rule selects what it does not match.
+const INVERT: u32 = 0x2;
+/// The interface that it names is not there.
+const IIF_DETACHED: u32 = 0x8;
 
 fn tool(family: u8) -> &'static str {
     if family == IPV4 { "ip" } else { "ip -6" }
 }
 
-/// Reads [`NEW`].
+/// Reads [`NEW`]; `None` for a rule of neither IPv4 nor IPv6.
 ///
 /// # Errors
 /// [`Malformed`].
-pub fn parse(message: &Message<'_>) -> Result<Rule, Malformed> {
+pub fn parse(message: &Message<'_>) -> Result<Option<(u8, PolicyRule)>, Malformed> {
     let (h, attrs) = fixed::<12>(message.body, "fib_rule_hdr")?;
     let [family, dst_len, src_len, tos, table, _, _, action, ..] = *h;
     if family != IPV4 && family != IPV6 {
-        return Ok(Rule::Other);
+        return Ok(None);
     }
+    let flags = u32_at(h, 8) & !IIF_DETACHED;
     let mut plain =
-        dst_len == 0 && src_len == 0 && tos == 0 && action == FR_ACT_TO_TBL && u32_at(h, 8) == 0;
-    let (mut priority, mut table) = (0, u32::from(table));
+        dst_len == 0 && src_len == 0 && tos == 0 && action == FR_ACT_TO_TBL && flags == 0;
+    let (mut priority, mut table, mut iif, mut vrf) = (0, u32::from(table), None, false);
     let (mut from, mut rest) = (String::from("all"), String::new());
     for attr in attrs {
         let attr = attr?;
@@ -73,25 +52,29 @@ pub fn parse(message: &Message<'_>) -> Result<Rule, Malformed> {
             FRA_PROTOCOL | FRA_PAD => {}
             // All ones: nothing is suppressed.
             FRA_SUPPRESS_PREFIXLEN if attr.u32()? == u32::MAX => {}
+            FRA_IIFNAME => {
+                rest.push_str(&format!(" iif {}", attr.text()));
+                iif = Some(attr.text().into_owned());
+            }
+            FRA_L3MDEV => {
+                rest.push_str(" l3mdev");
+                vrf = attr.u8()? == 1;
+                plain &= vrf;
+            }
             kind => {
                 plain = false;
                 match kind {
                     FRA_SRC => from = format!("{}/{src_len}", attr.ip()?),
                     FRA_DST => rest.push_str(&format!(" to {}/{dst_len}", attr.ip()?)),
-                    FRA_IIFNAME => rest.push_str(&format!(" iif {}", attr.text())),
                     FRA_OIFNAME => rest.push_str(&format!(" oif {}", attr.text())),
                     FRA_FWMARK => rest.push_str(&format!(" fwmark {:#x}", attr.u32()?)),
-                    FRA_L3MDEV => rest.push_str(" l3mdev"),
                     _ => {}
                 }
             }
         }
     }
-    let defaults = if family == IPV4 { &DEFAULTS[..] } else { &DEFAULTS[..2] };
-    if plain && let Some(at) = defaults.iter().position(|rule| *rule == (priority, table)) {
-        return Ok(Rule::Default(at));
-    }
     let then = match action {
+        FR_ACT_TO_TBL if vrf => "lookup that of the VRF".into(),
         FR_ACT_TO_TBL => format!("lookup {table}"),
         2 => "goto".into(),
         3 => "nop".into(),
@@ -100,8 +83,16 @@ pub fn parse(message: &Message<'_>) -> Result<Rule, Malformed> {
         8 => "prohibit".into(),
         other => format!("action {other}"),
     };
-    let what = format!("{} rule {priority}: from {from}{rest} {then}", tool(family));
-    Ok(Rule::More(Obstacle { subsystem: "rule", link: None, what }))
+    let not = if flags & INVERT != 0 { "not " } else { "" };
+    let words = format!("{} rule {priority}: {not}from {from}{rest} {then}", tool(family));
+    let action = match plain {
+        true if vrf => RuleAction::Vrf,
+        true => RuleAction::Table(table),
+        false => RuleAction::Other,
+    };
+    // One that is inverted concerns the other interfaces.
+    let iif = iif.filter(|_| not.is_empty());
+    Ok(Some((family, PolicyRule { priority, iif, action, words })))
 }
 
 /// Request for all rules of a family.
@@ -114,41 +105,38 @@ mod tests {
     use super::super::super::Messages;
     use super::*;
 
-    fn rule(family: u8, table: u8, priority: u32, more: &[(u16, &[u8])]) -> Option<Obstacle> {
-        match read(family, table, priority, more) {
-            Rule::More(obstacle) => Some(obstacle),
-            Rule::Default(_) => None,
-            Rule::Other => panic!("an IP rule"),
-        }
-    }
-
-    fn read(family: u8, table: u8, priority: u32, more: &[(u16, &[u8])]) -> Rule {
+    fn read(table: u8, flags: u8, more: &[(u16, &[u8])]) -> PolicyRule {
         let src_len = if more.iter().any(|(kind, _)| *kind == FRA_SRC) { 8 } else { 0 };
-        let mut request = Request::new(NEW, 2, 1)
-            .fixed(&[family, 0, src_len, 0, table, 0, 0, FR_ACT_TO_TBL, 0, 0, 0, 0])
+        let request = Request::new(NEW, 2, 1)
+            .fixed(&[IPV4, 0, src_len, 0, table, 0, 0, FR_ACT_TO_TBL, flags, 0, 0, 0])
             .attr(FRA_SUPPRESS_PREFIXLEN, &u32::MAX.to_ne_bytes())
-            .attr(FRA_TABLE, &u32::from(table).to_ne_bytes());
-        if priority > 0 {
-            request = request.attr(FRA_PRIORITY, &priority.to_ne_bytes());
-        }
+            .attr(FRA_TABLE, &u32::from(table).to_ne_bytes())
+            .attr(FRA_PRIORITY, &100u32.to_ne_bytes());
         let request = more.iter().fold(request, |r, (kind, data)| r.attr(*kind, data));
-        parse(&Messages::new(&request.finish()).next().unwrap().unwrap()).unwrap()
+        let message = request.finish();
+        let parsed = parse(&Messages::new(&message).next().unwrap().unwrap()).unwrap();
+        parsed.unwrap().1
     }
 
     #[test]
-    fn the_rules_of_a_fresh_kernel_are_no_obstacle() {
-        for (priority, table) in [(0, 255), (32766, 254), (32767, 253)] {
-            assert_eq!(rule(IPV4, table, priority, &[]), None);
+    fn rules_that_select_by_interface_alone_name_a_table() {
+        assert_eq!(read(254, 0, &[]).action, RuleAction::Table(254));
+        let iif = (FRA_IIFNAME, &b"eth0\0"[..]);
+        // Whether the interface is there does not matter.
+        for flags in [0, 8] {
+            let rule = read(7, flags, &[iif]);
+            assert_eq!((rule.iif.as_deref(), rule.action), (Some("eth0"), RuleAction::Table(7)));
+            assert_eq!(rule.words, "ip rule 100: from all iif eth0 lookup 7");
         }
-        assert!(rule(IPV6, 253, 32767, &[]).is_some(), "IPv6 has no default table");
-        assert!(rule(IPV4, 100, 32766, &[]).is_some(), "another table");
-        assert!(rule(IPV4, 254, 100, &[]).is_some(), "another place");
-        let found = rule(IPV4, 254, 32766, &[(FRA_SRC, &[10, 0, 0, 0])]).unwrap();
-        assert_eq!(found.what, "ip rule 32766: from 10.0.0.0/8 lookup 254");
-        assert!(rule(IPV4, 254, 32766, &[(FRA_SUPPRESS_PREFIXLEN, &[0; 4])]).is_some());
-        assert_eq!(read(IPV6, 254, 32766, &[]), Rule::Default(1));
-        assert_eq!(missing(IPV6, [true, true, false]), []);
-        let lacking = missing(IPV4, [true, false, true]);
-        assert_eq!(lacking[0].what, "ip rule 32766: missing (lookup 254)");
+        let vrf = read(0, 0, &[(FRA_L3MDEV, &[1])]);
+        assert_eq!((vrf.priority, vrf.iif, vrf.action), (100, None, RuleAction::Vrf));
+        let from = read(254, 0, &[(FRA_SRC, &[10, 0, 0, 0]), iif]);
+        assert_eq!((from.iif.as_deref(), from.action), (Some("eth0"), RuleAction::Other));
+        assert_eq!(from.words, "ip rule 100: from 10.0.0.0/8 iif eth0 lookup 254");
+        let less = read(254, 0, &[(FRA_SUPPRESS_PREFIXLEN, &[0; 4])]);
+        assert_eq!(less.action, RuleAction::Other);
+        let not = read(7, 2, &[iif]);
+        assert_eq!((not.iif, not.action), (None, RuleAction::Other), "all other interfaces");
+        assert_eq!(not.words, "ip rule 100: not from all iif eth0 lookup 7");
     }
 }

@@ -208,7 +208,7 @@ fn routes_come_and_go() {
              ip route add 10.3.0.0/16 table 100 via 10.0.1.9",
             &[
                 "10.4.0.0/16 2001:db8:1::9@11",
-                "10.5.0.0/16 unreachable",
+                "10.5.0.0/16 throw",
                 "10.6.0.0/16 prohibit",
                 "10.7.0.0/16 unreachable",
                 "10.8.0.0/16 blackhole",
@@ -216,11 +216,13 @@ fn routes_come_and_go() {
                 "10.9.0.0/16 m50 10.0.1.9@11",
             ],
         );
+        assert_eq!(lab.model.table(100), ["10.3.0.0/16 10.0.1.9@11"]);
         lab.after(
             "ip route del 10.9.0.0/16 via 10.0.2.9
              ip route del 10.8.0.0/16
              ip route del 10.7.0.0/16
              ip route del 10.6.0.0/16
+             ip route del 10.3.0.0/16 table 100
              ip route del 10.5.0.0/16
              ip route del 10.4.0.0/16",
             &["10.9.0.0/16 m50 10.0.1.9@11"],
@@ -235,6 +237,7 @@ fn routes_come_and_go() {
             ],
         );
         assert_eq!(lab.model.dumps, dumps, "nothing of this needs a new dump");
+        assert_eq!(lab.model.table(100), [""; 0]);
         // A route on an address of ours is for the host.
         run("ip route add local 10.50.0.0/16 dev lo");
         lab.settle();

@@ -51,7 +51,7 @@ use std::time::Instant;
 use super::rtnetlink::{self, Body, Line, Unsupported};
 use super::{Rejected, RouteSource, SourceError, SourceKind, Transport};
 use crate::event::{
-    AddressUpdate, LinkUpdate, MAIN_TABLE, NeighborState, RouteEvent, RouteKey, RouteUpdate, Target,
+    AddressUpdate, LinkUpdate, NeighborState, RouteEvent, RouteKey, RouteUpdate, Target,
 };
 use crate::netlink::link::Link;
 use crate::netlink::nexthop::NextHop;
@@ -172,6 +172,9 @@ const BUSY: u32 = 16;
 /// The receive buffer is full: ENOBUFS.
 const NO_ROOM: u32 = 105;
 
+/// What of a link decides about the routes over it.
+type Known = (bool, u8, u32, Option<u32>);
+
 struct Kernel {
     phase: Phase,
     /// Number of the request whose reply is not complete.
@@ -198,9 +201,9 @@ struct Kernel {
     duplicates: Duplicates,
     /// Routes that were announced as an earlier dump had them, and that this one did not confirm.
     assumed: HashSet<RouteKey>,
-    /// Whether a link is set up, its state, and its MTU. Not whether it has carrier: a dump can have
+    /// Whether a link is set up, its state, its MTU and the table of its VRF. Not whether it has carrier: a dump can have
     /// that before the kernel has drawn any consequence.
-    links: HashMap<u32, (bool, u8, u32)>,
+    links: HashMap<u32, Known>,
     /// All links are in it: since the last loss a dump was completed.
     all_links: bool,
     /// The link of each single next-hop object.
@@ -596,16 +599,13 @@ impl Kernel {
 
     /// The route of a message, if it is one that is followed.
     ///
-    /// Routes whose packets the kernel encapsulates (MPLS, segment routing) are for the host: it forwards them.
+    /// Routes whose packets the kernel encapsulates (MPLS, segment routing) are refused, counted, and for the host: no
+    /// other route takes their packets, which the kernel forwards.
     fn route(&mut self, message: &Message<'_>) -> Result<Option<Line>, Malformed> {
         let Some(route) = Route::parse(message)? else { return Ok(None) };
-        let wanted = match route.table {
-            MAIN_TABLE => true,
-            // Only what is for the host itself: the addresses, broadcasts, and whatever was added.
-            LOCAL_TABLE => matches!(route.kind, kind::LOCAL | kind::BROADCAST | kind::ANYCAST),
-            _ => false,
-        };
-        if !wanted || route.flags & F_CLONED != 0 {
+        // Of the local table only what is for the host itself: the addresses, broadcasts, and whatever was added.
+        let host = matches!(route.kind, kind::LOCAL | kind::BROADCAST | kind::ANYCAST);
+        if route.table == LOCAL_TABLE && !host || route.flags & F_CLONED != 0 {
             return Ok(None);
         }
         let (key, supported) = rtnetlink::key(&route);
@@ -614,6 +614,10 @@ impl Kernel {
             return Ok(None);
         }
         let mut line = rtnetlink::line(&route, key, message.kind == route::DEL)?;
+        if line.wrapped && message.kind == route::NEW {
+            let key = line.key;
+            self.rejected.add(|| format!("route {}: encapsulates packets", key.prefix));
+        }
         if self.mirrored.contains(&route.protocol) {
             let replaces = message.kind == route::NEW && message.flags & F_REPLACE != 0;
             // Another source has it; the one that it took the place of is gone all the same.
@@ -683,8 +687,8 @@ impl Kernel {
     }
 }
 
-fn link_state(found: &Link) -> (bool, u8, u32) {
-    (found.admin_up, found.operstate, found.state.mtu)
+fn link_state(found: &Link) -> Known {
+    (found.admin_up, found.operstate, found.state.mtu, found.state.vrf)
 }
 
 fn link_event(found: Link) -> RouteEvent {

@@ -62,6 +62,7 @@ fn kind(key: &HopKey) -> &'static str {
         HopKey::Blackhole => "blackhole",
         HopKey::Unreachable => "unreachable",
         HopKey::Prohibit => "prohibit",
+        HopKey::Throw => "throw",
     }
 }
 

@@ -33,7 +33,7 @@ impl View<'_> {
                 index: link,
                 port,
                 table: tables
-                    .get(usize::from(ports.fib(port)))
+                    .get(usize::from(ports.first_fibs(port)[0]))
                     .map_or(MAIN_TABLE, |id| id.number()),
                 up: state.up,
                 mtu: state.mtu,

@@ -127,9 +127,10 @@ impl View<'_> {
     fn found(&self, frame: &[u8], meta: Meta) -> Option<TraceRoute> {
         let hop = meta.hop.as_next_hop()?;
         let forwarding = self.control.forwarding();
-        let table = self.table_of(meta.port);
+        let destination = destination(frame)?;
+        let (table, _) = self.tables_of(meta.port, Some(destination));
         let (rib_v4, rib_v6) = self.control.ribs(table)?;
-        let prefix = match destination(frame)? {
+        let prefix = match destination {
             IpAddr::V4(addr) => {
                 rib_v4.best(addr.to_bits()).map(|(prefix, _)| AnyPrefix::V4(prefix))
             }
@@ -150,10 +151,24 @@ impl View<'_> {
         })
     }
 
-    /// Route table of packets that arrive at a port.
-    pub(super) fn table_of(&self, port: u16) -> u32 {
-        let fib = self.control.forwarding().ports.fib(port);
-        self.control.tables().get(usize::from(fib)).map_or(MAIN_TABLE, |id| id.number())
+    /// Route table with the route of packets to an address that arrive at a port, and the one that is looked up first.
+    pub(super) fn tables_of(&self, port: u16, addr: Option<IpAddr>) -> (u32, u32) {
+        let forwarding = self.control.forwarding();
+        let fibs =
+            forwarding.ports.fibs(port, usize::from(addr.is_some_and(|addr| addr.is_ipv6())));
+        let has = |fib: u16| match addr {
+            Some(IpAddr::V4(addr)) => {
+                forwarding.is_found(forwarding.v4_of(fib).lookup(addr.to_bits()))
+            }
+            Some(IpAddr::V6(addr)) => {
+                forwarding.is_found(forwarding.v6_of(fib).lookup(addr.to_bits()))
+            }
+            None => true,
+        };
+        let tables = self.control.tables();
+        let number = |fib: u16| tables.get(usize::from(fib)).map_or(MAIN_TABLE, |id| id.number());
+        let found = fibs.iter().copied().find(|&fib| has(fib));
+        (number(found.unwrap_or(fibs[0])), number(fibs[0]))
     }
 
     pub(super) fn port_name(&self, port: u16) -> String {

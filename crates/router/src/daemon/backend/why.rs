@@ -31,7 +31,7 @@ impl View<'_> {
             _ => return Err(bad("query", "an address, or a packet".into())),
         };
         let addr = destination(&frame);
-        let table = self.table_of(port);
+        let (table, first) = self.tables_of(port, addr);
         let route = addr.map(|addr| {
             let flow = flow.or_else(|| Flow::of_frame(&frame)).map(|flow| flow.to_string());
             let (addr, table) = (addr.to_string(), Some(table));
@@ -43,7 +43,7 @@ impl View<'_> {
             route.as_mut().map_or_else(Vec::new, |route| std::mem::take(&mut route.drivers));
         let drivers = match (addr, frame.get(ETHER_BYTES..)) {
             (Some(addr), Some(packet)) if !drivers.is_empty() => {
-                self.drivers_with(table, addr, drivers[0].packet.clone(), packet)
+                self.drivers_with(first, addr, drivers[0].packet.clone(), packet)
             }
             _ => Vec::new(),
         };

@@ -1,0 +1,146 @@
+//! VRFs and policy rules: which tables the packets of an interface are looked up in, and what is in them.
+
+use super::tests::{LEFT, Lab, RIGHT, lab, mac, up, via};
+use super::*;
+use crate::event::{
+    LinkState, MAIN_TABLE, Mac, NeighborState, Path, RouteEvent, RouteUpdate, Target,
+};
+use crate::forwarding::ResolveRequest;
+use crate::hops::ForwardingAction;
+use crate::rules::{PolicyRule, PolicyRules, RuleAction, usual};
+
+const RED: u32 = 10;
+const RED_DEVICE: u32 = 9;
+
+/// The interface on the right belongs to a VRF.
+fn vrf() -> Lab {
+    let mut lab = lab();
+    lab.link(RED_DEVICE, LinkState { kind: "vrf".into(), vrf: Some(RED), ..up("red") });
+    lab.link(RIGHT, member());
+    lab.commit();
+    lab
+}
+
+fn member() -> LinkState {
+    let master_kind = "vrf".into();
+    LinkState { master: Some(RED_DEVICE), master_kind, vrf: Some(RED), ..up("right") }
+}
+
+fn route(lab: &mut Lab, table: u32, prefix: &str, target: Target) {
+    let key = RouteKey { table, prefix: AnyPrefix::parse(prefix).unwrap(), metric: 0 };
+    lab.event(RouteEvent::Route(RouteUpdate::new(key, target)));
+}
+
+/// What packets to an address meet that arrive on an interface.
+fn action(lab: &mut Lab, port: &str, addr: &str) -> ForwardingAction {
+    let (port, addr) = (lab.port(port), addr.parse::<std::net::Ipv4Addr>().unwrap().to_bits());
+    let forwarding = lab.reader.pin().clone();
+    forwarding.hops.action(forwarding.lookup(port, addr), 0)
+}
+
+fn adjacency(lab: &mut Lab, port: &str, addr: &str) -> Option<Mac> {
+    match action(lab, port, addr) {
+        ForwardingAction::Adjacency(index) => Some(lab.reader.pin().hops.adjacency(index).dst),
+        _ => None,
+    }
+}
+
+#[test]
+fn members_of_a_vrf_have_its_table_and_behind_it_the_main_one() {
+    let mut lab = vrf();
+    let (left, right) = (lab.port("left"), lab.port("right"));
+    assert_eq!(action(&mut lab, "right", "10.0.2.9"), ForwardingAction::Glean(right));
+    assert_eq!(action(&mut lab, "left", "10.0.2.9"), ForwardingAction::NoRoute);
+    // What the VRF lacks the main table has, unless the VRF says no.
+    assert_eq!(action(&mut lab, "right", "10.0.1.9"), ForwardingAction::Glean(left));
+    route(&mut lab, RED, "0.0.0.0/0", Target::Unreachable);
+    route(&mut lab, RED, "10.0.1.128/25", Target::Throw);
+    lab.commit();
+    assert_eq!(action(&mut lab, "right", "10.0.1.9"), ForwardingAction::Unreachable);
+    assert_eq!(action(&mut lab, "right", "10.0.1.200"), ForwardingAction::Glean(left));
+    // A route by the VRF's device is a lookup in there, which is the kernel's.
+    let by = Path { gateway: None, link: Some(RED_DEVICE), weight: 1 };
+    route(&mut lab, MAIN_TABLE, "198.51.100.0/24", Target::Path(by));
+    lab.commit();
+    assert_eq!(action(&mut lab, "left", "198.51.100.1"), ForwardingAction::Local);
+    // It leaves the VRF.
+    lab.link(RIGHT, up("right"));
+    lab.commit();
+    assert_eq!(action(&mut lab, "left", "10.0.2.9"), ForwardingAction::Glean(right));
+    assert_eq!(lab.control.candidates(RED, AnyPrefix::parse("10.0.2.0/24").unwrap()), []);
+}
+
+#[test]
+fn hosts_are_known_in_each_table_with_their_prefix() {
+    let mut lab = vrf();
+    let right = lab.port("right");
+    let leak = Path { gateway: None, link: Some(RIGHT), weight: 1 };
+    route(&mut lab, MAIN_TABLE, "10.0.2.0/25", Target::Path(leak));
+    lab.commit();
+    assert_eq!(action(&mut lab, "left", "10.0.2.9"), ForwardingAction::Glean(right));
+    let (addr, ingress) = ("10.0.2.9".parse().unwrap(), lab.port("left"));
+    lab.control.resolve(ResolveRequest::Neighbor { port: right, addr, ingress }, lab.now);
+    assert_eq!(lab.control.take_requests(), [NeighborRequest { link: RIGHT, addr }]);
+    lab.neighbor(RIGHT, "10.0.2.9", NeighborState::Reachable(mac(9)));
+    lab.commit();
+    for port in ["left", "right"] {
+        assert_eq!(adjacency(&mut lab, port, "10.0.2.9"), Some(mac(9)), "from {port}");
+    }
+    // With a VRF it goes from one table to the others; it goes with its link from all.
+    lab.link(RIGHT, up("right"));
+    lab.commit();
+    assert_eq!(adjacency(&mut lab, "left", "10.0.2.9"), None);
+}
+
+#[test]
+fn vrfs_may_have_equal_addresses() {
+    let mut lab = vrf();
+    lab.link(LEFT + 100, LinkState { vrf: Some(20), ..up("blue") });
+    lab.address(LEFT + 100, "10.0.2.1", 24, false);
+    lab.neighbor(RIGHT, "10.0.2.8", NeighborState::Reachable(mac(1)));
+    lab.neighbor(LEFT + 100, "10.0.2.8", NeighborState::Reachable(mac(2)));
+    route(&mut lab, RED, "192.0.2.0/24", via("10.0.2.8"));
+    route(&mut lab, 20, "192.0.2.0/24", via("10.0.2.8"));
+    lab.address(LEFT + 100, "10.0.3.1", 32, false);
+    lab.commit();
+    for (port, dst) in [("right", mac(1)), ("blue", mac(2))] {
+        for addr in ["10.0.2.8", "192.0.2.1"] {
+            assert_eq!(adjacency(&mut lab, port, addr), Some(dst), "{addr} from {port}");
+        }
+    }
+    assert_eq!(action(&mut lab, "left", "192.0.2.1"), ForwardingAction::NoRoute);
+    // An address of the host in one is anybody's in the other.
+    let ports = lab.reader.pin().ports.clone();
+    let own = |addr: &str, port| ports.is_own_at(addr.parse().unwrap(), lab.port(port));
+    assert_eq!(["blue", "right"].map(|port| own("10.0.3.1", port)), [true, false]);
+    assert_eq!(["blue", "right"].map(|port| own("10.0.2.1", port)), [true, true]);
+}
+
+#[test]
+fn rules_of_one_family_concern_that_family() {
+    let mut lab = lab();
+    route(&mut lab, 7, "192.0.2.0/24", Target::Blackhole);
+    let rule = PolicyRule {
+        priority: 100,
+        iif: Some("left".into()),
+        action: RuleAction::Table(7),
+        words: "ip rule 100".into(),
+    };
+    let with = |rule| PolicyRules::new([[usual(), vec![rule]].concat(), usual()]);
+    lab.control.set_rules(with(rule.clone()));
+    lab.commit();
+    assert_eq!(action(&mut lab, "left", "192.0.2.1"), ForwardingAction::Blackhole);
+    assert_eq!(action(&mut lab, "right", "192.0.2.1"), ForwardingAction::NoRoute);
+    let right = lab.port("right");
+    assert_eq!(action(&mut lab, "left", "10.0.2.9"), ForwardingAction::Glean(right));
+    let ports = lab.reader.pin().ports.clone();
+    assert_eq!(
+        (ports.fibs(lab.port("left"), 0), ports.fibs(lab.port("left"), 1)),
+        (&[1, 0][..], &[0][..])
+    );
+    assert_eq!(lab.control.complex_rules().next(), None);
+    lab.control.set_rules(with(PolicyRule { action: RuleAction::Other, ..rule }));
+    lab.commit();
+    let complex: Vec<_> = lab.control.complex_rules().collect();
+    assert_eq!(complex, [(LEFT, "ip rule 100".to_owned())]);
+}

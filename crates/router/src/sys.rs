@@ -47,6 +47,15 @@ struct FlagsRequest {
 impl Netlink {
     /// Socket of a protocol (NETLINK_ROUTE and so on), joined to multicast groups.
     pub(crate) fn open(protocol: libc::c_int, groups: &[u32]) -> io::Result<Self> {
+        Self::open_sized(protocol, groups, NETLINK_BUFFER_BYTES)
+    }
+
+    /// Socket with a receive buffer of so many bytes: [`Netlink::open`].
+    pub(crate) fn open_sized(
+        protocol: libc::c_int,
+        groups: &[u32],
+        buffer_bytes: libc::c_int,
+    ) -> io::Result<Self> {
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: takes no pointers.
         let fd = check(unsafe { libc::socket(libc::AF_NETLINK, kind, protocol) })?;
@@ -54,8 +63,8 @@ impl Netlink {
         let socket = Self(unsafe { OwnedFd::from_raw_fd(fd) });
         // The force variant needs a privilege; what the limit allows is the fallback.
         let force = libc::SO_RCVBUFFORCE;
-        if socket.set(libc::SOL_SOCKET, force, &NETLINK_BUFFER_BYTES).is_err() {
-            socket.set(libc::SOL_SOCKET, libc::SO_RCVBUF, &NETLINK_BUFFER_BYTES)?;
+        if socket.set(libc::SOL_SOCKET, force, &buffer_bytes).is_err() {
+            socket.set(libc::SOL_SOCKET, libc::SO_RCVBUF, &buffer_bytes)?;
         }
         // SAFETY: all zeroes is a valid address of this family.
         let mut addr: libc::sockaddr_nl = unsafe { zeroed() };

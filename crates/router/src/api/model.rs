@@ -497,6 +497,10 @@ pub(crate) struct Source {
     pub(crate) last_message_ms: Option<f64>,
     /// Resynchronizations after messages were lost, or a session began again.
     pub(crate) resyncs: Option<u64>,
+    /// Duration of the latest resynchronization that is complete, in ms; null without one.
+    pub(crate) resync_ms: Option<f64>,
+    /// Reason of that resynchronization: lost messages, or a change whose consequences the kernel does not report.
+    pub(crate) resync_reason: String,
     /// Whether its table is complete, and it has a session where it needs one.
     pub(crate) in_sync: bool,
     /// Complete tables that it has sent: ends of dumps, End-of-RIB markers, or ends found by a silence.

@@ -24,10 +24,12 @@ impl Listed for Source {
         ("errors", |source| source.errors.to_string()),
         ("messages", |source| or_dash(source.messages)),
         ("resyncs", |source| or_dash(source.resyncs)),
+        ("resync ms", |source| or_dash(source.resync_ms.map(|ms| format!("{ms:.0}")))),
         ("sessions", |source| or_dash(source.sessions)),
         ("state", |source| if source.in_sync { "in sync" } else { "not in sync" }.to_owned()),
         ("lag ms", |source| format!("{:.0}", source.lag_ms)),
         ("peer", |source| or_dash(source.peer.as_ref())),
+        ("resync for", |source| source.resync_reason.clone()),
         ("error", |source| source.last_error.clone()),
     ];
     const ABOUT: &'static str = "List route sources: distance, routes, updates, errors, sessions";

@@ -142,6 +142,10 @@ pub(crate) struct Source {
     /// used. Each kind has a default.
     #[serde(default)]
     pub(crate) distance: Option<u8>,
+    /// Receive buffer for what the kernel reports, in KiB, for kind `kernel`: of what does not fit messages are lost, and
+    /// all routes are read again. Without it 262144.
+    #[serde(default)]
+    pub(crate) receive_buffer_kib: Option<u32>,
     /// Where a source of kind `fpm` or `bmp` listens: address and port, or the path of a Unix socket; without it
     /// `127.0.0.1:2620`, and `127.0.0.1:11019` for `bmp`.
     #[serde(default)]
@@ -162,6 +166,9 @@ pub(crate) struct Source {
 }
 
 impl Source {
+    /// Largest receive buffer: the kernel counts in 31 bits, and doubles what it is given.
+    const LARGEST_RECEIVE_BUFFER_KIB: u32 = 1 << 19;
+
     /// Whether its peers connect.
     pub(crate) fn has_sessions(&self) -> bool {
         let kind = fingerpost_route::source::find(&self.kind);
@@ -178,6 +185,22 @@ impl Source {
 
     /// What is wrong with the keys of a source whose peers connect, each with its key.
     fn check_sessions(&self) -> Vec<(&'static str, String)> {
+        let mut wrong = self.check_kind();
+        if let Some(kib) = self.receive_buffer_kib {
+            let most = Self::LARGEST_RECEIVE_BUFFER_KIB;
+            let what = match &*self.kind {
+                "kernel" if (1..=most).contains(&kib) => None,
+                "kernel" => Some(format!("receive_buffer_kib must be from 1 to {most}")),
+                kind => Some(format!(
+                    "source {kind:?}: `receive_buffer_kib` goes with kind \"kernel\" only"
+                )),
+            };
+            wrong.extend(what.map(|what| ("receive_buffer_kib", what)));
+        }
+        wrong
+    }
+
+    fn check_kind(&self) -> Vec<(&'static str, String)> {
         let Some(listen) = self.listens_at() else {
             let given = [
                 ("listen", self.listen.is_some()),

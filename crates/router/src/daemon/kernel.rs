@@ -44,11 +44,45 @@ pub(crate) struct KernelSource {
     /// Links that were looked at before, of more than can be at one go.
     looked_at: usize,
     pub(crate) messages: u64,
-    pub(crate) resyncs: u64,
+    resyncs: Resyncs,
     /// When the latest message came.
     last_message: Option<Instant>,
     /// When the first one came that may not be visible yet.
     since: Option<Instant>,
+}
+
+/// Resynchronizations with the kernel: all that it has is read again.
+#[derive(Debug, Default)]
+pub(crate) struct Resyncs {
+    /// Messages that were lost so many times.
+    pub(crate) lost: u64,
+    /// The latest resynchronization that is complete: its reason, and how long it took.
+    pub(crate) last: Option<(String, Duration)>,
+    /// The present one, with its beginning.
+    open: Option<(String, Instant)>,
+}
+
+impl Resyncs {
+    /// Messages were lost.
+    fn begin(&mut self, why: String, now: Instant) {
+        self.lost += 1;
+        // What was lost while one goes on makes it longer.
+        let since = self.open.take().map_or(now, |(_, since)| since);
+        self.open = Some((why, since));
+    }
+
+    /// A dump begins, if for no loss then for a change whose consequences the kernel does not report.
+    fn dump(&mut self, now: Instant) {
+        self.open.get_or_insert_with(|| {
+            ("a link changed, or an address was deleted: the kernel does not report the routes of it".into(), now)
+        });
+    }
+
+    fn end(&mut self, now: Instant) {
+        if let Some((why, since)) = self.open.take() {
+            self.last = Some((why, now.duration_since(since)));
+        }
+    }
 }
 
 /// Why the source fails.
@@ -61,20 +95,26 @@ pub(crate) enum KernelError {
 }
 
 impl KernelSource {
-    /// Opens the source and requests a dump. `routes`: the kernel's routes are wanted, not just its
-    /// links, addresses and neighbors.
+    /// Opens the source, with a receive buffer of so many KiB, and requests a dump. `routes`: the kernel's routes are
+    /// wanted, not just its links, addresses and neighbors.
     pub(crate) fn open(
         control: &mut Control,
         routes: bool,
         distance: Option<u8>,
+        buffer_kib: Option<u32>,
     ) -> Result<Self, KernelError> {
         let kind = find("kernel").expect("the kernel is in the registry of sources");
         let Transport::Netlink { groups, first } = kind.transport else {
             unreachable!("the kernel speaks netlink")
         };
+        let bytes = buffer_kib.and_then(|kib| i32::try_from(u64::from(kib) << 10).ok());
+        let socket = match bytes {
+            Some(bytes) => Netlink::open_sized(libc::NETLINK_ROUTE, groups, bytes)?,
+            None => Netlink::open(libc::NETLINK_ROUTE, groups)?,
+        };
         let mut feed = Self {
             links: Netlink::open(libc::NETLINK_ROUTE, first)?,
-            reader: Reader::start(Netlink::open(libc::NETLINK_ROUTE, groups)?)?,
+            reader: Reader::start(socket)?,
             requests: Netlink::open(libc::NETLINK_ROUTE, &[])?,
             source: (kind.open)(&SourceSpec::default())?,
             id: control.add_source(kind.name, distance.unwrap_or(kind.distance)),
@@ -86,7 +126,7 @@ impl KernelSource {
             looked_at_carriers: Instant::now(),
             looked_at: 0,
             messages: 0,
-            resyncs: 0,
+            resyncs: Resyncs::default(),
             last_message: None,
             since: None,
         };
@@ -120,7 +160,7 @@ impl KernelSource {
             taken += self.take_links(control)?;
             let Some(piece) = piece else { break };
             match piece {
-                Piece::Lost => self.lost(),
+                Piece::Lost => self.lost("routes, addresses or neighbors"),
                 Piece::Datagrams(datagrams) => {
                     for datagram in datagrams.iter() {
                         self.input(control, datagram)?;
@@ -172,6 +212,11 @@ impl KernelSource {
         (rejected.count, rejected.samples.last().cloned().unwrap_or_default())
     }
 
+    /// Resynchronizations so far.
+    pub(crate) fn resyncs(&self) -> &Resyncs {
+        &self.resyncs
+    }
+
     /// Number of the source.
     pub(crate) fn id(&self) -> SourceId {
         self.id
@@ -194,7 +239,7 @@ impl KernelSource {
         loop {
             match self.links.recv(&mut buffer)? {
                 Received::Empty => break,
-                Received::Lost => self.lost(),
+                Received::Lost => self.lost("links"),
                 Received::Bytes(len) => {
                     self.input(control, &buffer[..len])?;
                     taken += 1;
@@ -211,17 +256,27 @@ impl KernelSource {
         Ok(taken)
     }
 
-    fn lost(&mut self) {
-        self.resyncs += 1;
-        self.source.lost(Instant::now());
+    fn lost(&mut self, what: &str) {
+        let now = Instant::now();
+        let why =
+            format!("messages about {what} were lost, as the receive buffer was full (ENOBUFS)");
+        self.resyncs.begin(why, now);
+        self.source.lost(now);
     }
 
     fn input(&mut self, control: &mut Control, datagram: &[u8]) -> Result<(), KernelError> {
         control.set_time(SystemTime::now());
         let (id, routes) = (self.id, self.routes);
-        let (ready, ran) = (&mut self.ready, &mut self.ran);
+        let (ready, ran, resyncs) = (&mut self.ready, &mut self.ran, &mut self.resyncs);
         self.source.input(datagram, Instant::now(), &mut |event| {
-            *ready |= event == RouteEvent::EndOfTable;
+            match event {
+                RouteEvent::StartOfTable if *ready => resyncs.dump(Instant::now()),
+                RouteEvent::EndOfTable => {
+                    *ready = true;
+                    resyncs.end(Instant::now());
+                }
+                _ => {}
+            }
             if let RouteEvent::Link(update) = &event {
                 ran.remove(&update.link);
             }

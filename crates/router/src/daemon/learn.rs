@@ -45,7 +45,8 @@ pub(super) fn learn(config: &Config, listen: bool) -> Result<Learned, DaemonErro
     config.features.bind(None, &mut control)?;
     let kernel_source = config.source.iter().find(|source| source.kind == "kernel");
     let distance = kernel_source.and_then(|source| source.distance);
-    let mut kernel = KernelSource::open(&mut control, config.kernel_routes(), distance)?;
+    let buffer = kernel_source.and_then(|source| source.receive_buffer_kib);
+    let mut kernel = KernelSource::open(&mut control, config.kernel_routes(), distance, buffer)?;
     let until = Instant::now() + LONGEST_DUMP;
     while !kernel.ready() {
         if Instant::now() > until {

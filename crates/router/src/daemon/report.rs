@@ -122,7 +122,7 @@ impl Report {
             seconds: run.progress.elapsed().as_secs_f64(),
             workers: run.workers.len(),
             workers_alive: run.workers.alive(),
-            resyncs: run.sources.kernel.resyncs,
+            resyncs: run.sources.kernel.resyncs().lost,
             interfaces: run.interfaces.report(),
             sources: control.sources().map(Source::from).collect(),
         }

@@ -264,7 +264,10 @@ impl Running {
         let kernel = |config: &Config| {
             let kernel = config.source.iter().find(|source| source.kind == "kernel");
             let distance = kernel.and_then(|source| source.distance);
-            distance.map_or("its usual distance".to_owned(), |n| format!("distance {n}"))
+            let distance =
+                distance.map_or("its usual distance".to_owned(), |n| format!("distance {n}"));
+            let buffer = kernel.and_then(|source| source.receive_buffer_kib);
+            distance + &buffer.map_or(String::new(), |kib| format!(", receive buffer {kib} KiB"))
         };
         let (had, has) = (self.kernel_routes, new.kernel_routes());
         let (was, is) = (had.then(|| kernel(old)), has.then(|| kernel(new)));

@@ -348,6 +348,8 @@ impl View<'_> {
             messages: None,
             last_message_ms: None,
             resyncs: None,
+            resync_ms: None,
+            resync_reason: String::new(),
             in_sync: !source.dumping,
             end_of_rib: source.tables,
             lag_ms: 0.0,
@@ -361,7 +363,10 @@ impl View<'_> {
             row.last_error = if last.is_empty() { row.last_error } else { last };
             row.messages = Some(kernel.messages);
             row.last_message_ms = kernel.last_message(now).map(ms);
-            row.resyncs = Some(kernel.resyncs);
+            row.resyncs = Some(kernel.resyncs().lost);
+            if let Some((why, took)) = &kernel.resyncs().last {
+                (row.resync_ms, row.resync_reason) = (Some(ms(*took)), why.clone());
+            }
             row.lag_ms = ms(kernel.lag(now));
         }
         if let Some(state) = self.sources.configured.state(number, now) {

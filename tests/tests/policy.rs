@@ -278,26 +278,6 @@ fn a_bridge_takes_the_packets_of_its_ports() {
     conserved(&stage.router.stop());
 }
 
-/// Where the kernel has bonds.
-#[test]
-fn a_bond_takes_the_packets_of_its_ports() {
-    let Some(stage) = Stage::new(&["ping"], "") else { return };
-    if exec(&stage.line.router, "ip link add bond7 type bond mode active-backup").status.success() {
-        // Only what is down can be enslaved.
-        stage.does("ip link set r0 down");
-        stage.does("ip link set r0 master bond7");
-        stage.does("ip link set r0 up");
-        stage.wait("the kernel to have it", || !stage.ours("r0"));
-        assert!(stage.policy("r0").contains("it belongs to a bond"), "{}", stage.policy("r0"));
-        stage.does("ip link set r0 nomaster");
-        stage.does("ip link set r0 up");
-        stage.wait("it to be ours again", || stage.ours("r0"));
-    } else {
-        skip("bonds in the kernel");
-    }
-    conserved(&stage.router.stop());
-}
-
 #[test]
 fn a_kernel_that_is_told_not_to_forward_stops_packets() {
     for path in ["", "--path graph"] {

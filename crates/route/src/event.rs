@@ -274,6 +274,8 @@ pub struct LinkUpdate {
 
 /// The kind of VRF devices.
 pub const VRF: &str = "vrf";
+/// The kind of bonds.
+pub const BOND: &str = "bond";
 
 /// A link as it is now.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -294,10 +296,19 @@ pub struct LinkState {
     pub master_kind: String,
     /// Route table of the VRF that it is, or belongs to.
     pub vrf: Option<u32>,
+    /// It belongs to a bond that does not use it at the moment.
+    pub backup: bool,
     /// The loopback.
     pub loopback: bool,
     /// Tag of a VLAN interface whose parent is in this namespace.
     pub vlan: Option<VlanState>,
+}
+
+impl LinkState {
+    /// Whether it belongs to a bond: what it receives is the bond's.
+    pub fn is_in_bond(&self) -> bool {
+        self.master.is_some() && self.master_kind == BOND
+    }
 }
 
 /// What a VLAN interface does.

@@ -197,6 +197,8 @@ pub struct PortInfo {
     pub fib: u16,
     /// The fibs that its IPv4 and IPv6 packets are looked up in, in their order; empty for `fib` alone.
     pub fibs: [Vec<u16>; 2],
+    /// The port of the bond that it belongs to: its packets are that one's, with its tables and addresses.
+    pub bond: Option<u16>,
     /// Its IPv4 addresses with the length of their prefix, the primary one first.
     pub v4: Vec<(Ipv4Addr, u8)>,
     /// Its IPv6 addresses, link-local ones too.

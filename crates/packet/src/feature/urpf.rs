@@ -190,11 +190,12 @@ fn check_port<A: Sourced>(
     let feasible = mode == UrpfMode::Feasible;
     let table = A::table(forwarding, if feasible { info.paths } else { fibs[0] });
     table.lookup_batch(&lookups.addrs[..len], &mut lookups.answers[..len]);
+    let leaves = info.bond.unwrap_or(port);
     for i in 0..len {
         if fibs.len() > 1 && !feasible && !forwarding.is_found(lookups.answers[i]) {
             lookups.answers[i] = forwarding.lookup(port, lookups.addrs[i]);
         }
-        if !passes(forwarding, mode, port, lookups.answers[i]) {
+        if !passes(forwarding, mode, leaves, lookups.answers[i]) {
             batch.discard(lookups.place(i), DropReason::Urpf);
         }
     }

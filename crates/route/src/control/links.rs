@@ -261,10 +261,13 @@ impl Links {
         let mut table = PortTable::default();
         for (link, entry) in self.iter() {
             let name = &entry.state.name;
-            let fib = tables.fib(entry.table).unwrap_or(0);
+            let bond = entry.state.master.filter(|_| entry.state.is_in_bond());
+            let bond = bond.and_then(|bond| self.get(bond));
+            let seen_as = bond.unwrap_or(entry);
+            let fib = tables.fib(seen_as.table).unwrap_or(0);
             let fibs = [4, 6].map(|family| {
                 // A table that does not exist has no routes; what rules make too hard for a list is the kernel's.
-                let lookups = self.lookups(family, entry).unwrap_or_default();
+                let lookups = self.lookups(family, seen_as).unwrap_or_default();
                 let fibs: Vec<u16> =
                     lookups.iter().filter_map(|&table| tables.fib(table)).collect();
                 if fibs == [fib] { Vec::new() } else { fibs }
@@ -283,13 +286,15 @@ impl Links {
                 fill_checksums: PARTIAL_CHECKSUMS.contains(&entry.state.kind.as_str()),
                 redirects: interfaces.sends_redirects(name),
                 urpf,
-                // XDP programs look up in one table, which is all that a check needs where it fails.
-                graph_only: interfaces.is_graph_only(name) || urpf.is_some() && several,
-                paths: tables.fib(TableId::Paths(entry.table)).unwrap_or(0),
+                // Checks of XDP programs look up in one table, for packets that arrive on the port that replies leave by.
+                graph_only: interfaces.is_graph_only(name)
+                    || urpf.is_some() && (several || bond.is_some()),
+                bond: bond.map(Link::port),
+                paths: tables.fib(TableId::Paths(seen_as.table)).unwrap_or(0),
                 ..PortInfo::default()
             };
             let (first, second): (Vec<&AddressUpdate>, Vec<_>) =
-                entry.addresses.iter().partition(|address| !address.secondary);
+                seen_as.addresses.iter().partition(|address| !address.secondary);
             for address in first.into_iter().chain(second) {
                 match address.addr {
                     IpAddr::V4(addr) => {

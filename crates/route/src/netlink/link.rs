@@ -1,7 +1,7 @@
 //! Links: `ifinfomsg` and its attributes.
 
 use super::{Attr, Malformed, Message, Request, fixed, u16_at, u32_at};
-use crate::event::{LinkState, Mac, VRF, VlanState};
+use crate::event::{BOND, LinkState, Mac, VRF, VlanState};
 
 /// `RTM_NEWLINK`.
 pub const NEW: u16 = 16;
@@ -27,6 +27,8 @@ const IFLA_INFO_SLAVE_DATA: u16 = 5;
 
 /// `IFLA_VRF_TABLE` of a VRF device, and `IFLA_VRF_PORT_TABLE` of its members.
 const IFLA_VRF_TABLE: u16 = 1;
+const IFLA_BOND_SLAVE_STATE: u16 = 1;
+const BOND_STATE_BACKUP: u8 = 1;
 
 const IFLA_VLAN_ID: u16 = 1;
 const IFLA_VLAN_EGRESS_QOS: u16 = 3;
@@ -109,6 +111,14 @@ impl Link {
         if let (Some(parent), false, Some(data), "vlan") = (parent, elsewhere, data, &*state.kind) {
             state.vlan = Some(vlan(parent, &data)?);
         }
+        if state.master_kind == BOND {
+            for attr in member.iter().flat_map(Attr::nested) {
+                let attr = attr?;
+                if attr.kind == IFLA_BOND_SLAVE_STATE {
+                    state.backup = attr.u8()? == BOND_STATE_BACKUP;
+                }
+            }
+        }
         let vrf = match (&*state.kind, &*state.master_kind) {
             (VRF, _) => data,
             (_, VRF) => member,
@@ -186,6 +196,21 @@ mod tests {
         assert_eq!(read((IFLA_INFO_SLAVE_KIND, "vrf"), IFLA_INFO_SLAVE_DATA), Some(10));
         assert_eq!(read((IFLA_INFO_SLAVE_KIND, "bond"), IFLA_INFO_SLAVE_DATA), None);
         assert_eq!(read((IFLA_INFO_KIND, "vrf"), IFLA_INFO_SLAVE_DATA), None);
+    }
+
+    #[test]
+    fn members_of_a_bond_are_in_use_or_not() {
+        for (state, backup) in [(0, false), (1, true)] {
+            let data = Request::new(0, 0, 0).attr(IFLA_BOND_SLAVE_STATE, &[state]).finish();
+            let info = Request::new(0, 0, 0).attr(IFLA_INFO_SLAVE_KIND, b"bond");
+            let info = info.attr(IFLA_INFO_SLAVE_DATA, &data[16..]).finish();
+            let message = Request::new(NEW, 0, 0).fixed(&[0; 16]);
+            let message = message.attr(IFLA_MASTER, &5u32.to_ne_bytes());
+            let message = message.attr(IFLA_LINKINFO, &info[16..]).finish();
+            let message = Messages::new(&message).next().unwrap().unwrap();
+            let link = Link::parse(&message).unwrap().unwrap().state;
+            assert_eq!((link.is_in_bond(), link.backup), (true, backup));
+        }
     }
 
     #[test]

@@ -24,6 +24,7 @@ struct Mark {
     name: String,
     master: Option<u32>,
     vrf: Option<u32>,
+    backup: bool,
     /// The obstacle, in words.
     obstacle: Option<String>,
     /// It was taken over when the obstacle appeared, and stays so.
@@ -33,7 +34,8 @@ struct Mark {
 
 impl Mark {
     fn is_of(&self, state: &LinkState) -> bool {
-        self.name == state.name && self.master == state.master && self.vrf == state.vrf
+        let seen = (&self.name, self.master, self.vrf, self.backup);
+        seen == (&state.name, state.master, state.vrf, state.backup)
     }
 }
 
@@ -125,8 +127,9 @@ impl Interfaces {
                 self.notices.push(format!("{name}: {error}"));
             }
         }
-        let (name, master, vrf) = (state.name.clone(), state.master, state.vrf);
-        self.policy.marks.0.insert(link, Mark { name, master, vrf, obstacle, kept, left });
+        let LinkState { master, vrf, backup, .. } = *state;
+        let name = state.name.clone();
+        self.policy.marks.0.insert(link, Mark { name, master, vrf, backup, obstacle, kept, left });
     }
 
     /// Has the classifier and the program of an interface leave the packets of these families to the kernel.

@@ -14,7 +14,7 @@ use fingerpost_route::{Control, LinkState, PolicyRules};
 
 use crate::sys::{Netlink, Received, Tables, poll};
 
-/// Membership in a bridge or bond, which the link itself has.
+/// Membership in a bridge, or in a bond that does not use it: the link itself has it.
 const MASTER: &str = "master";
 /// Policy rules.
 const RULE: &str = "rule";
@@ -202,8 +202,13 @@ pub(crate) fn judge(
     let insist = |subsystem: &str| {
         format!("(take it over anyway: --ignore {subsystem}, or takeover.ignore)")
     };
-    // The packets of a VRF's member are its own, with the routes of the VRF.
-    if state.master.is_some() && state.vrf.is_none() && !ignored(MASTER) {
+    // The packets of a VRF's member are its own, with the routes of the VRF; those of a bond's are the bond's, as long as it
+    // uses the member.
+    let in_bond = state.is_in_bond();
+    if in_bond && state.backup && !ignored(MASTER) {
+        return Err(format!("the bond that it belongs to does not use it {}", insist(MASTER)));
+    }
+    if state.master.is_some() && state.vrf.is_none() && !in_bond && !ignored(MASTER) {
         let kind = if state.master_kind.is_empty() { "master" } else { &state.master_kind };
         return Err(format!("it belongs to a {kind} {}", insist(MASTER)));
     }
@@ -260,6 +265,11 @@ mod tests {
         let why = judge(3, &port, &none, &[]).unwrap_err();
         assert!(why.starts_with("it belongs to a bridge (") && why.contains("--ignore master"));
         assert!(judge(3, &port, &none, &["master".into()]).is_ok());
+        let bonded = LinkState { master_kind: "bond".into(), ..port.clone() };
+        assert_eq!(judge(3, &bonded, &none, &[]), Ok(Left::default()));
+        let backup = LinkState { backup: true, ..bonded };
+        let why = judge(3, &backup, &none, &[]).unwrap_err();
+        assert!(why.starts_with("the bond that it belongs to does not use it ("), "{why}");
         let member = LinkState { master_kind: "vrf".into(), vrf: Some(10), ..port };
         assert_eq!(judge(3, &member, &none, &[]), Ok(Left::default()));
     }

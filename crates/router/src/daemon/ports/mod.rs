@@ -18,6 +18,7 @@ use fingerpost_lpm::UpdateError;
 use fingerpost_packet::device::{DeviceError, Port};
 use fingerpost_packet::feature::{Feature, FeatureSettings, row, urpf};
 use fingerpost_packet::graph::worker::Command;
+use fingerpost_route::event::BOND;
 use fingerpost_route::fib::KernelLookup;
 use fingerpost_route::netlink::errno::without_number;
 use fingerpost_route::{Control, LinkState};
@@ -328,8 +329,9 @@ impl Interfaces {
         let mut reader = FeatureReader::new().ok();
         let mut turned = Vec::new();
         for (&link, open) in &self.open {
-            // Only what was taken in is a device that programs know.
-            let known = Self::is_known(forwarder, open.port);
+            // Only what was taken in is a device that programs know, and a bond of such.
+            let known =
+                Self::is_known(forwarder, open.port) || self.knows_bond(forwarder, link, open);
             let (before, now) = (
                 forwarder.is_open(open.port),
                 known && takes(&mut reader, link, open.state.kind.is_empty()),
@@ -348,6 +350,18 @@ impl Interfaces {
     /// Whether programs may send by an interface: by one that forwards, or an internal one of a cluster.
     fn is_known(forwarder: &Forwarder, port: u16) -> bool {
         forwarder.reads(port).is_some() || forwarder.fabric_reads(port).is_some()
+    }
+
+    /// Whether programs may send by a bond: while some member of it forwards. The kernel chooses the member that sends.
+    fn knows_bond(&self, forwarder: &Forwarder, link: u32, bond: &Open) -> bool {
+        let forwards = |open: &Open| {
+            open.state.is_in_bond()
+                && open.state.master == Some(link)
+                && Self::is_known(forwarder, open.port)
+        };
+        bond.state.kind == BOND
+            && self.open.values().any(forwards)
+            && forwarder.add_device(bond.port, link).is_ok()
     }
 
     /// What would let packets leave by an interface in XDP, where its driver takes none; `None` where it takes
@@ -909,6 +923,9 @@ fn plan(
     let mode = chosen(options, state)?;
     if state.mac.is_none() {
         return Err("it has no Ethernet addresses, so AF_XDP cannot drive it".into());
+    }
+    if state.kind == BOND {
+        return Err("what it receives is forwarded by its members".into());
     }
     if !state.kind.is_empty() && !DRIVEN_KINDS.contains(&state.kind.as_str()) {
         return Err(format!("a {} has no frames of its own to take", state.kind));

@@ -380,6 +380,10 @@ fn objects_and_groups() {
         );
         assert_eq!(lab.model.objects[&7].0, ObjectTarget::Group(vec![(5, 3), (6, 1)]));
         assert_eq!(lab.model.objects[&8].0, ObjectTarget::Blackhole);
+        // A resilient group is a group: what it is laid out in is ours.
+        lab.after("ip nexthop add id 10 group 5,3/6 type resilient buckets 8", &routes);
+        assert_eq!(lab.model.objects[&10].0, ObjectTarget::Group(vec![(5, 3), (6, 1)]));
+        lab.after("ip nexthop del id 10", &routes);
         // A replaced object keeps its routes.
         lab.after("ip nexthop replace id 5 via 10.0.2.7 dev rb", &routes);
         // A deleted one takes them with it, and leaves the group.

@@ -557,3 +557,25 @@ fn link_down(index: u32) -> Vec<u8> {
     let head = [[0, 0, 1, 0], index.to_ne_bytes(), [0; 4], [0; 4]];
     Request::new(link::NEW, 0, 0).fixed(head.as_flattened()).attr(16, &[2]).finish()
 }
+
+/// MPLS, and an encapsulation that nobody knows: of a shorter prefix no packet may be taken.
+#[test]
+fn routes_that_encapsulate_packets_are_counted_and_the_kernels() {
+    const ENCAP_TYPE: u16 = 21;
+    const ENCAP: u16 = 22;
+    let mut case = Case::following();
+    case.notify(false, 8, 1, F_CREATE | F_EXCL);
+    for (prefix, encapsulation) in [(9, 1_u16), (10, 99)] {
+        let route = prefixed(false, prefix, route::NEW, F_CREATE | F_EXCL, 99, head(false));
+        let route = route
+            .attr(4, &2_u32.to_ne_bytes())
+            .attr(ENCAP, &[8, 0, 1, 0, 0, 1, 0x41, 0])
+            .attr(ENCAP_TYPE, &encapsulation.to_ne_bytes());
+        case.input(&route.finish());
+    }
+    let local = case.routes().into_iter().filter(|route| route.ends_with(" local"));
+    assert_eq!(local.collect::<Vec<_>>(), ["10.9.0.0/16 local", "10.10.0.0/16 local"]);
+    let rejected = case.source.rejected();
+    assert_eq!(rejected.count, 2, "{rejected:?}");
+    assert_eq!(rejected.samples[0], "route 10.9.0.0/16: encapsulates packets");
+}

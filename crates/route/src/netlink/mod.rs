@@ -20,6 +20,7 @@
 
 pub mod address;
 pub mod errno;
+pub mod export;
 #[cfg(any(test, feature = "testing"))]
 #[doc(hidden)]
 pub mod fuzz;

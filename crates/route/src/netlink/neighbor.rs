@@ -78,6 +78,12 @@ pub fn use_request(seq: u32, link: u32, addr: IpAddr) -> Vec<u8> {
     request((NEW, F_CREATE), (0, NTF_USE), seq, link, addr).finish()
 }
 
+/// Request to confirm a neighbor whose link address is known, by unicast, now: the kernel reports it as reachable, or after
+/// its probes without a reply as failed. Of one that is not known there is an error (ENOENT), and nothing else.
+pub fn probe_request(seq: u32, link: u32, addr: IpAddr) -> Vec<u8> {
+    request((NEW, F_REPLACE), (NUD_PROBE, 0), seq, link, addr).finish()
+}
+
 /// Has the kernel forget a neighbor. Without an answer unless it fails (there is none: ENOENT).
 pub fn forget_request(seq: u32, link: u32, addr: IpAddr) -> Vec<u8> {
     request((DEL, 0), (0, 0), seq, link, addr).finish()

@@ -12,7 +12,7 @@ use crate::event::{AnyPrefix, MAIN_TABLE};
 pub const NEW: u16 = 24;
 /// `RTM_DELROUTE`.
 pub const DEL: u16 = 25;
-const GET: u16 = 26;
+pub(super) const GET: u16 = 26;
 
 /// What the kernel does with packets of a route (`RTN_*`).
 pub mod kind {
@@ -42,7 +42,7 @@ pub const HOP_DEAD: u8 = 1;
 pub const HOP_LINK_DOWN: u8 = 16;
 
 /// The gateway is taken to be on the link, whatever the routes are (`RTNH_F_ONLINK`).
-const HOP_ON_LINK: u32 = 4;
+pub(super) const HOP_ON_LINK: u32 = 4;
 
 /// A clone made for one destination (`RTM_F_CLONED`).
 pub const F_CLONED: u32 = 0x200;
@@ -54,23 +54,23 @@ pub const PROTOCOL_RA: u8 = 9;
 /// Set by a node of a cluster: `fingerpost` where `/etc/iproute2/rt_protos` names it.
 pub const PROTOCOL_FINGERPOST: u8 = 0x66;
 
-const SCOPE_UNIVERSE: u8 = 0;
-const SCOPE_LINK: u8 = 253;
+pub(super) const SCOPE_UNIVERSE: u8 = 0;
+pub(super) const SCOPE_LINK: u8 = 253;
 
-const RTA_DST: u16 = 1;
-const RTA_OIF: u16 = 4;
-const RTA_GATEWAY: u16 = 5;
-const RTA_PRIORITY: u16 = 6;
+pub(super) const RTA_DST: u16 = 1;
+pub(super) const RTA_OIF: u16 = 4;
+pub(super) const RTA_GATEWAY: u16 = 5;
+pub(super) const RTA_PRIORITY: u16 = 6;
 const RTA_PREFSRC: u16 = 7;
-const RTA_METRICS: u16 = 8;
-const RTA_MULTIPATH: u16 = 9;
-const RTA_TABLE: u16 = 15;
-const RTA_VIA: u16 = 18;
+pub(super) const RTA_METRICS: u16 = 8;
+pub(super) const RTA_MULTIPATH: u16 = 9;
+pub(super) const RTA_TABLE: u16 = 15;
+pub(super) const RTA_VIA: u16 = 18;
 const RTA_ENCAP_TYPE: u16 = 21;
 const RTA_ENCAP: u16 = 22;
 const RTA_NH_ID: u16 = 30;
 
-const RTAX_MTU: u16 = 2;
+pub(super) const RTAX_MTU: u16 = 2;
 
 /// A route of a message.
 #[derive(Clone, Debug)]
@@ -313,14 +313,7 @@ impl HostRoute {
             Some(gateway) if family_of(gateway) == family_of(self.addr) => {
                 request.ip(RTA_GATEWAY, gateway)
             }
-            Some(gateway) => {
-                let mut via = u16::from(family_of(gateway)).to_ne_bytes().to_vec();
-                match gateway {
-                    IpAddr::V4(addr) => via.extend(addr.octets()),
-                    IpAddr::V6(addr) => via.extend(addr.octets()),
-                }
-                request.attr(RTA_VIA, &via)
-            }
+            Some(gateway) => request.attr(RTA_VIA, &super::export::via(gateway)),
         }
     }
 }

@@ -76,6 +76,11 @@ impl Request {
         self.bytes
     }
 
+    /// What is behind the header: attributes for inside of another one.
+    pub(super) fn body(&self) -> &[u8] {
+        &self.bytes[HEADER_BYTES..]
+    }
+
     fn pad(&mut self) {
         self.bytes.resize(aligned(self.bytes.len()), 0);
     }

@@ -66,7 +66,7 @@ pub trait RouteSource: Send {
     }
     /// Routes of these protocols (`RTPROT_*`) are left out from now on, as another source has them: those that
     /// were sent before follow as withdrawn, and others as new, when the table was read again.
-    fn leave_out(&mut self, protocols: &'static [u8]) {
+    fn leave_out(&mut self, protocols: &[u8]) {
         let _ = protocols;
     }
     /// Readers now see everything up to [`RouteEvent::Commit`] of this number, except what was `refused`.

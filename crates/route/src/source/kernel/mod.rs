@@ -209,7 +209,7 @@ struct Kernel {
     /// The link of each single next-hop object.
     objects: HashMap<u32, Option<u32>>,
     /// Protocols whose routes another source has.
-    mirrored: &'static [u8],
+    mirrored: Vec<u8>,
     rejected: Rejected,
 }
 
@@ -234,7 +234,7 @@ impl Default for Kernel {
             links: HashMap::new(),
             all_links: false,
             objects: HashMap::new(),
-            mirrored: &[],
+            mirrored: Vec::new(),
             rejected: Rejected::default(),
         }
     }
@@ -305,10 +305,13 @@ impl RouteSource for Kernel {
     }
 
     /// A new dump follows, for the routes that were reported before.
-    fn leave_out(&mut self, protocols: &'static [u8]) {
+    fn leave_out(&mut self, protocols: &[u8]) {
         if self.mirrored != protocols {
-            self.mirrored = protocols;
-            self.refresh();
+            self.mirrored = protocols.to_vec();
+            // The first dump is without them.
+            if self.seq != FIRST_SEQ {
+                self.refresh();
+            }
         }
     }
 

@@ -72,6 +72,7 @@ pub(super) struct Links {
     next_port: u16,
     settings: Interfaces,
     address_changes: u64,
+    changes: u64,
     connected_from_addresses: bool,
     /// Links that changed since the next hops that depend on them were resolved.
     stale: BTreeSet<u32>,
@@ -87,6 +88,7 @@ impl Links {
             next_port: 0,
             settings: Interfaces::default(),
             address_changes: 0,
+            changes: 0,
             connected_from_addresses,
             stale: BTreeSet::new(),
             rules: PolicyRules::default(),
@@ -157,15 +159,15 @@ impl Links {
             if entry.state == state && entry.carrier {
                 return None;
             }
-            self.stale.insert(link);
             let turned = entry.state.up != state.up;
             let shown = |state: &LinkState| (state.name.clone(), state.up, state.mtu, state.mac);
             let changed = shown(&entry.state) != shown(&state);
             let framing = (entry.state.mtu, entry.state.mac) != (state.mtu, state.mac);
             (entry.state, entry.carrier) = (state, true);
+            self.mark_stale(link);
             return Some(LinkChange { done: changed.then_some(Done::Changed), turned, framing });
         }
-        self.stale.insert(link);
+        self.mark_stale(link);
         let port = self.free_port();
         let new = Link { port, table, state, carrier: true, addresses: Vec::new() };
         self.all.insert(link, new);
@@ -179,7 +181,7 @@ impl Links {
             return false;
         }
         entry.carrier = carrier;
-        self.stale.insert(link);
+        self.mark_stale(link);
         true
     }
 
@@ -192,7 +194,7 @@ impl Links {
 
     pub(super) fn remove(&mut self, link: u32) {
         self.all.remove(&link);
-        self.stale.insert(link);
+        self.mark_stale(link);
     }
 
     /// Notice of a link.
@@ -216,6 +218,16 @@ impl Links {
         }
         self.address_changes += 1;
         true
+    }
+
+    fn mark_stale(&mut self, link: u32) {
+        self.changes += 1;
+        self.stale.insert(link);
+    }
+
+    /// Number of changes of links so far.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// Number of changes of addresses so far.

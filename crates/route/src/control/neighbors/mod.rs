@@ -137,7 +137,7 @@ impl Neighbors {
     }
 
     /// Its state.
-    fn state(&self, link: u32, addr: IpAddr) -> Option<NeighborState> {
+    pub(super) fn state(&self, link: u32, addr: IpAddr) -> Option<NeighborState> {
         let set = self.permanent(link, addr).map(NeighborState::Permanent);
         set.or_else(|| self.known.get(&(link, addr)).copied())
     }

@@ -207,6 +207,17 @@ impl<A: Addr> Rib<A> {
         .map(|(prefix, _)| prefix)
     }
 
+    /// Adds at most `most` prefixes that follow `after`, each with its best next hop, in the order of [`Rib::iter`].
+    pub fn copy_after(
+        &self,
+        after: Option<Prefix<A>>,
+        most: usize,
+        into: &mut Vec<(Prefix<A>, NextHopId)>,
+    ) {
+        let found = after.map_or_else(|| self.store.iter(), |after| self.store.iter_after(after));
+        into.extend(found.take(most).map(|(prefix, best)| (prefix, best.hop())));
+    }
+
     /// The prefixes that cover `prefix`, itself included, the shortest first.
     pub fn covering(&self, prefix: Prefix<A>) -> impl Iterator<Item = Prefix<A>> + '_ {
         self.store.covering(prefix).map(|(prefix, _)| prefix)

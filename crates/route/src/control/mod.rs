@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use fingerpost_lpm::{Algorithm, KernelReader, UpdateError};
 
 use crate::event::{AnyPrefix, RouteKey};
-use crate::fib::{FibOptionError, FibOptions, Reader, Shared, Subscribe};
+use crate::fib::{FibOptionError, FibOptions, Reader, Runner, Shared, Subscribe};
 use crate::forwarding::{Forwarding, PortTable};
 use crate::group::GroupMode;
 use crate::nexthop::NextHops;
@@ -220,7 +220,31 @@ impl Control {
             self.sweep_step();
         }
         self.flush();
-        self.commit(now)
+        self.tables.set_waits(true);
+        let committed = self.commit(now);
+        self.tables.set_waits(false);
+        committed
+    }
+
+    /// Has large tables built by another thread from now on, and large rounds done in pieces: a commit takes some
+    /// milliseconds then, but for [`Control::commit_now`].
+    pub fn build_beside(&mut self, runner: Runner) {
+        self.tables.build_beside(runner);
+    }
+
+    /// Whether a table is being built by another thread.
+    pub fn is_building(&self) -> bool {
+        self.tables.is_building()
+    }
+
+    /// Whether readers see all routes, but for those that a sweep is to withdraw.
+    pub fn is_visible(&self) -> bool {
+        self.tables.caught_up()
+    }
+
+    /// Whether builds beside, or pieces of a round, wait for the next commit.
+    pub fn has_steps(&self, now: Instant) -> bool {
+        self.tables.has_steps(now)
     }
 
     /// Whether routes wait to be withdrawn that lead nowhere, or that a dump did not repeat: each commit withdraws

@@ -7,11 +7,13 @@
 
 use std::time::{Duration, Instant};
 
-use fingerpost_lpm::{Addr, Algorithm, Grace, Prefix, UpdateError};
+use fingerpost_lpm::{Addr, Algorithm, Grace, NextHopId, Prefix, UpdateError};
 
 use crate::event::{AnyPrefix, MAIN_TABLE, TableId};
 use crate::fib::audit::Allowance;
-use crate::fib::{Brought, Fib, FibOptions, FibReport, KernelLookup, Shared, Verified};
+use crate::fib::{
+    Brought, Fib, FibOptions, FibReport, KernelLookup, Pieces, Runner, Shared, Verified,
+};
 use crate::forwarding::FibLookup;
 use crate::rib::{Candidate, Effect, Rib};
 
@@ -125,6 +127,11 @@ impl Table {
         }
     }
 
+    fn build_beside(&mut self, runner: &Runner) {
+        self.v4.fib.build_beside(runner.clone());
+        self.v6.fib.build_beside(runner.clone());
+    }
+
     fn share(&mut self, shared: &Shared) {
         self.v4.fib.share(shared.clone());
         self.v6.fib.share(shared.clone());
@@ -165,6 +172,7 @@ pub(super) struct Tables {
     v6: Vec<&'static Algorithm<u128>>,
     options: FibOptions,
     shared: Option<Shared>,
+    runner: Option<Runner>,
     /// Time that auditors may use.
     allowance: Allowance,
     /// Number of the next turn of an auditor: of each table IPv4, then IPv6.
@@ -179,6 +187,7 @@ impl Tables {
             v6,
             options: FibOptions::default(),
             shared: None,
+            runner: None,
             allowance: Allowance::default(),
             turn: 0,
         };
@@ -189,6 +198,9 @@ impl Tables {
     fn push(&mut self, id: TableId) {
         let mut table = Table { id, v4: Family::new(&self.v4), v6: Family::new(&self.v6) };
         table.set_options(self.options);
+        if let Some(runner) = &self.runner {
+            table.build_beside(runner);
+        }
         if let Some(shared) = self.shared.as_ref().filter(|_| is_shared(id)) {
             table.share(shared);
         }
@@ -255,6 +267,35 @@ impl Tables {
         let Some(table) = self.get(id) else { return Vec::new() };
         let v4 = table.v4.rib.prefixes_after(None).map(AnyPrefix::V4);
         v4.chain(table.v6.rib.prefixes_after(None).map(AnyPrefix::V6)).collect()
+    }
+
+    /// Has tables built by another thread from now on.
+    pub(super) fn build_beside(&mut self, runner: Runner) {
+        self.all.iter_mut().for_each(|table| table.build_beside(&runner));
+        self.runner = Some(runner);
+    }
+
+    /// Whether commits wait until all is visible, from now on.
+    pub(super) fn set_waits(&mut self, waits: bool) {
+        for table in &mut self.all {
+            table.v4.fib.set_waits(waits);
+            table.v6.fib.set_waits(waits);
+        }
+    }
+
+    /// Whether builds or pieces of a round are left to the next commits.
+    pub(super) fn has_steps(&self, now: Instant) -> bool {
+        self.all.iter().any(|t| t.v4.fib.has_step(now) || t.v6.fib.has_step(now))
+    }
+
+    /// Whether a table is being built by another thread.
+    pub(super) fn is_building(&self) -> bool {
+        self.all.iter().any(|table| table.v4.fib.is_building() || table.v6.fib.is_building())
+    }
+
+    /// Whether readers see all routes.
+    pub(super) fn caught_up(&self) -> bool {
+        self.all.iter().all(|table| table.v4.fib.caught_up() && table.v6.fib.caught_up())
     }
 
     /// Makes the next commit apply all changes.
@@ -351,6 +392,12 @@ impl Tables {
         let Some((fib, table)) = self.fib(id).zip(self.get_mut(id)) else { return false };
         let found = table.v4.fib.adopt(v4, &table.v4.rib, &|| kernel_reader?.v4(fib));
         table.v6.fib.adopt(v6, &table.v6.rib, &|| kernel_reader?.v6(fib)) | found
+    }
+}
+
+impl<A: Addr> Pieces<A> for Rib<A> {
+    fn piece(&self, after: Option<Prefix<A>>, most: usize, into: &mut Vec<(Prefix<A>, NextHopId)>) {
+        self.copy_after(after, most, into);
     }
 }
 

@@ -96,6 +96,26 @@ impl<A: Addr> Backlog<A> {
         self.unlisted = 0;
     }
 
+    /// The listed prefixes, perhaps repeated.
+    pub(super) fn prefixes(&self) -> impl Iterator<Item = Prefix<A>> + '_ {
+        self.notes.iter().map(|&(prefix, _)| prefix)
+    }
+
+    /// Takes the first `most` of the listed changes, by address and length: [`Backlog::changes`].
+    pub(super) fn take(
+        &mut self,
+        most: usize,
+        best: impl FnOnce(&mut [Change<A>]),
+    ) -> Vec<Change<A>> {
+        self.tidy();
+        let rest = self.notes.split_off(most.min(self.notes.len()));
+        let changes = self.changes(best);
+        self.notes = rest;
+        self.fresh_from = self.notes.len();
+        self.shrink();
+        changes
+    }
+
     /// Listed changes in sum, by address and length. `best` sets the new next hop of each to the best of now.
     pub fn changes(&mut self, best: impl FnOnce(&mut [Change<A>])) -> Vec<Change<A>> {
         self.tidy();

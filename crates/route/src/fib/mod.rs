@@ -10,12 +10,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fingerpost_lpm::{
-    Addr, Algorithm, Change, Grace, Lookup, NextHopId, Prefix, Routes, UpdateError,
+    Addr, Algorithm, Change, Grace, Lookup, NextHopId, Prefix, Routes, TableStats, UpdateError,
 };
 
 pub mod audit;
 pub mod backlog;
 pub mod batch;
+mod beside;
 mod calibrate;
 pub mod choose;
 pub mod options;
@@ -29,12 +30,14 @@ pub(crate) mod sync;
 pub use audit::{AuditCounts, Auditor, Difference, KernelLookup, Verified};
 pub use backlog::Backlog;
 pub use batch::{Batching, Due, Round};
+pub use beside::{Job, Pieces, Runner};
 pub use choose::{Choice, Chooser};
 pub use options::{FibOptionError, FibOptions};
 pub use publish::{Publisher, Reader, Subscribe};
 pub use report::FibReport;
 pub use served::Shared;
 
+use beside::{Progress, Ready};
 use calibrate::Calibration;
 use repair::Repair;
 use served::Served;
@@ -44,6 +47,8 @@ use state::{Event, State};
 const REBUILD_SHARE: usize = 4;
 /// Changes that are listed in any case; beyond both the table will be built, and they are counted instead.
 const MOST_LISTED: usize = 65_536;
+/// Changes of a piece of a round, where the rest is left to the next commits: some milliseconds.
+const MOST_APPLIED: usize = 4096;
 
 /// One family's lookup table and its writer.
 pub struct Fib<A: Addr> {
@@ -66,6 +71,8 @@ pub struct FibCounts {
     pub applied: u64,
     /// Tables built.
     pub builds: u64,
+    /// Tables of these that another thread built.
+    pub beside: u64,
     /// Builds and updates that failed.
     pub failures: u64,
     /// Duration of the latest build.
@@ -101,6 +108,8 @@ enum Method {
     Built,
     /// Built because the algorithm could not change it in place.
     Refused,
+    /// A build was begun beside, or there is one: it will have the changes.
+    Begun,
 }
 
 impl<A: Addr> Fib<A> {
@@ -127,6 +136,26 @@ impl<A: Addr> Fib<A> {
         self.chooser.favor(shared.reads);
         self.served.share(shared);
         self.unlist(Event::Invalidated);
+    }
+
+    /// Has large tables built by another thread, and large rounds done in pieces, from now on.
+    pub fn build_beside(&mut self, runner: Runner) {
+        self.served.beside.set_runner(runner);
+    }
+
+    /// Whether commits leave nothing to later ones, from now on: no build beside, no pieces.
+    pub fn set_waits(&mut self, waits: bool) {
+        self.served.beside.waits = waits;
+    }
+
+    /// Whether another thread builds a table, or the routes are copied for it.
+    pub fn is_building(&self) -> bool {
+        self.served.beside.is_active()
+    }
+
+    /// Whether a step of a build beside, or a piece of a round, waits for the next commit.
+    pub fn has_step(&self, now: Instant) -> bool {
+        self.served.beside.pieces.1 > 0 || self.served.beside.due().is_some_and(|due| due <= now)
     }
 
     /// Replaces the options; validate them first.
@@ -173,7 +202,7 @@ impl<A: Addr> Fib<A> {
 
     /// Whether readers see everything that was noted, once they have the published lookup.
     pub fn caught_up(&self) -> bool {
-        self.state.is_listed() && self.backlog.is_empty()
+        self.state.is_listed() && self.backlog.is_empty() && !self.served.beside.is_active()
     }
 
     /// Makes the next commit apply everything that was noted until then: a route of the host itself
@@ -189,7 +218,7 @@ impl<A: Addr> Fib<A> {
 
     /// Time of the next commit that has something to do even without further changes.
     pub fn next_due(&self) -> Option<Instant> {
-        self.state.due()
+        self.state.due().into_iter().chain(self.served.beside.due()).min()
     }
 
     /// Makes what was noted visible if its time has come. `routes` hold it already, and `best` sets the new
@@ -200,14 +229,24 @@ impl<A: Addr> Fib<A> {
     /// the next attempt.
     pub fn commit(
         &mut self,
-        best: impl FnOnce(&mut [Change<A>]),
-        routes: &dyn Routes<A>,
+        best: impl Fn(&mut [Change<A>]),
+        routes: &dyn Pieces<A>,
         grace: &mut dyn Grace,
         now: Instant,
     ) -> Result<Brought, UpdateError> {
         let fresh = self.backlog.age();
+        if !self.state.is_listed() || self.served.beside.is_catching_up() {
+            self.served.beside.record(self.backlog.prefixes());
+        }
         if !self.state.is_listed() {
             self.backlog.unlist(0);
+        }
+        if self.served.beside.is_active() {
+            if self.served.beside.waits && !self.state.is_listed() {
+                self.served.beside.cancel();
+            } else if let Some(brought) = self.step_beside(&best, routes, now) {
+                return Ok(brought);
+            }
         }
         if self.state.is_paused(now) {
             return Ok(self.deferred());
@@ -224,13 +263,40 @@ impl<A: Addr> Fib<A> {
         }
         let since = self.batching.diverged();
         let start = Instant::now();
-        let changes = if self.state.is_listed() { self.backlog.changes(best) } else { Vec::new() };
+        let urgent = self.state.is_urgent();
+        let whole = self.served.beside.waits || self.served.beside.runner().is_none();
+        let changes = match self.state.is_listed() {
+            true if whole => self.backlog.take(usize::MAX, &best),
+            true => self.backlog.take(MOST_APPLIED, &best),
+            false => Vec::new(),
+        };
         let count = changes.len() + self.backlog.unlisted();
-        self.backlog.clear();
+        if !self.state.is_listed() {
+            self.backlog.clear();
+        }
         let before = self.served.lookup().clone();
         let method = self.bring(&changes, routes, grace, now)?;
         let cost = start.elapsed();
+        if method == Method::Begun {
+            return Ok(self.deferred());
+        }
+        self.served.beside.record(changes.iter().map(|change| change.prefix));
+        let published = !Arc::ptr_eq(&before, self.served.lookup());
         let built = matches!(method, Method::Built | Method::Refused);
+        // A table that was built has the rest as well.
+        let brought = count + if built { self.backlog.len() } else { 0 };
+        if built {
+            self.backlog.clear();
+        }
+        let (cost, count) =
+            (self.served.beside.pieces.0 + cost, self.served.beside.pieces.1 + brought);
+        self.served.beside.pieces = (Duration::ZERO, 0);
+        if !self.backlog.is_empty() {
+            let rest = if urgent { Event::Forced } else { Event::Deferred(now) };
+            self.state = self.state.next(rest);
+            self.served.beside.pieces = (cost, count.max(1));
+            return Ok(Brought { changes: brought, published, pending: self.pending() });
+        }
         let round = Round { cost, changes: count, built, refused: method == Method::Refused };
         self.batching.done(round, now + cost);
         if count > 0 {
@@ -243,8 +309,79 @@ impl<A: Addr> Fib<A> {
         if self.calibrate(routes, now) {
             self.state = self.state.next(Event::Done { again: Some(now) });
         }
-        let published = !Arc::ptr_eq(&before, self.served.lookup());
-        Ok(Brought { changes: count, published, pending: 0 })
+        Ok(Brought { changes: brought, published, pending: 0 })
+    }
+
+    /// Runs the next step of the build beside. Returns what it brought, or what waits for it; `None` where changes go to
+    /// the present table meanwhile.
+    fn step_beside(
+        &mut self,
+        best: &dyn Fn(&mut [Change<A>]),
+        routes: &dyn Pieces<A>,
+        now: Instant,
+    ) -> Option<Brought> {
+        match self.served.beside.step(routes, best, now) {
+            Progress::Working if !self.state.is_listed() && self.served.beside.is_active() => {
+                Some(self.deferred())
+            }
+            Progress::Working => None,
+            Progress::Failed(algorithm, error) => {
+                self.failed(algorithm, &error, now);
+                None
+            }
+            // The present table has changes that this one cannot take. One that ran out of room has more the next time; one
+            // that takes no changes is built by the writer.
+            Progress::Ready(algorithm, _, lacks) if !lacks.is_empty() && self.state.is_listed() => {
+                if self.served.beside.again(algorithm, self.served.shared().cloned(), now) {
+                    return None;
+                }
+                let _ = self.build_now(algorithm, routes, now).map(|()| self.finish(lacks.len()));
+                Some(Brought { changes: lacks.len(), published: true, pending: self.pending() })
+            }
+            Progress::Ready(algorithm, ready, lacks) => {
+                Some(self.put(algorithm, *ready, &lacks, now))
+            }
+        }
+    }
+
+    /// Takes over a table that was built beside, and lists what it lacks.
+    fn put(
+        &mut self,
+        algorithm: &'static Algorithm<A>,
+        ready: Ready<A>,
+        lacks: &[Prefix<A>],
+        now: Instant,
+    ) -> Brought {
+        let count = self.pending();
+        let olds: Vec<_> = lacks.iter().map(|&prefix| (prefix, ready.hop(prefix))).collect();
+        let Ready { table, routes, took } = ready;
+        let before = self.served.put(algorithm, table);
+        self.note_build(algorithm, before.as_ref().map(|(name, _)| *name), &routes.stats(), took);
+        self.counts.beside += 1;
+        if let Some(runner) = self.served.beside.runner() {
+            // To return their memory takes milliseconds.
+            runner.run(move || drop((before, routes)));
+        }
+        let changes = count.saturating_sub(lacks.len());
+        let round =
+            Round { cost: took, changes: changes.max(1), built: true, refused: !lacks.is_empty() };
+        let since = self.batching.diverged();
+        self.batching.done(round, now);
+        self.finish(changes);
+        self.counts.rounds += 1;
+        let waited = since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        self.counts.longest_delay = self.counts.longest_delay.max(waited);
+        olds.into_iter().for_each(|(prefix, old)| self.backlog.push(prefix, old));
+        Brought { changes, published: true, pending: self.pending() }
+    }
+
+    /// Notes that the table is in step with the routes, after so many changes.
+    fn finish(&mut self, changes: usize) {
+        self.backlog.clear();
+        self.backlog.clear_unlisted();
+        self.served.beside.pieces = (Duration::ZERO, 0);
+        self.counts.largest_round = self.counts.largest_round.max(changes as u64);
+        self.state = self.state.next(Event::Done { again: None });
     }
 
     fn deferred(&self) -> Brought {
@@ -254,6 +391,7 @@ impl<A: Addr> Fib<A> {
     /// Counts the changes that wait, from here on, instead of listing them: the table will be built.
     fn unlist(&mut self, why: Event) {
         self.state = self.state.next(why);
+        self.served.beside.record(self.backlog.prefixes());
         self.backlog.unlist(0);
     }
 
@@ -265,7 +403,7 @@ impl<A: Addr> Fib<A> {
     pub fn apply(
         &mut self,
         changes: &[Change<A>],
-        routes: &dyn Routes<A>,
+        routes: &dyn Pieces<A>,
         grace: &mut dyn Grace,
         now: Instant,
     ) -> Result<bool, UpdateError> {
@@ -278,12 +416,20 @@ impl<A: Addr> Fib<A> {
     fn bring(
         &mut self,
         changes: &[Change<A>],
-        routes: &dyn Routes<A>,
+        routes: &dyn Pieces<A>,
         grace: &mut dyn Grace,
         now: Instant,
     ) -> Result<Method, UpdateError> {
         let result = self.try_all(changes, routes, grace, now);
         match &result {
+            // They are recorded: a copy of the routes from now on has them.
+            Ok(Method::Begun) => {
+                self.served.beside.record(changes.iter().map(|change| change.prefix));
+                self.served.beside.record(self.backlog.prefixes());
+                self.backlog.age();
+                self.backlog.unlist(changes.len());
+                self.state = self.state.next(Event::Unlisted);
+            }
             Ok(_) => {
                 self.backlog.clear_unlisted();
                 self.state = self.state.next(Event::Done { again: None });
@@ -291,6 +437,8 @@ impl<A: Addr> Fib<A> {
             Err(error) => {
                 let pause = choose::pause(self.state.failed_rounds());
                 self.state = self.state.next(Event::RoundFailed(now));
+                self.served.beside.record(changes.iter().map(|change| change.prefix));
+                self.served.beside.record(self.backlog.prefixes());
                 self.backlog.unlist(changes.len());
                 self.decide(&format!(
                     "no algorithm can hold the table: {error}; again in {} ms",
@@ -304,14 +452,18 @@ impl<A: Addr> Fib<A> {
     fn try_all(
         &mut self,
         changes: &[Change<A>],
-        routes: &dyn Routes<A>,
+        routes: &dyn Pieces<A>,
         grace: &mut dyn Grace,
         now: Instant,
     ) -> Result<Method, UpdateError> {
         let current = self.served.algorithm();
-        let better = self.chooser.choose(current, changes.len(), &mut || routes.stats(), now);
+        let better = match self.served.beside.is_active() && !self.served.beside.waits {
+            // One build at a time.
+            true => None,
+            false => self.chooser.choose(current, changes.len(), &mut || routes.stats(), now),
+        };
         if let Some(algorithm) = better
-            && self.build(algorithm, routes, now).is_ok()
+            && let Ok(true) = self.build(algorithm, routes, now)
         {
             return Ok(Method::Built);
         }
@@ -337,7 +489,8 @@ impl<A: Addr> Fib<A> {
                     return Ok(Method::InPlace);
                 }
                 Err(UpdateError::Rebuild) => match self.build(algorithm, routes, now) {
-                    Ok(()) => return Ok(if rebuild { Method::Built } else { Method::Refused }),
+                    Ok(true) => return Ok(if rebuild { Method::Built } else { Method::Refused }),
+                    Ok(false) => return Ok(Method::Begun),
                     Err(error) => last = error,
                 },
                 Err(error) => {
@@ -350,7 +503,8 @@ impl<A: Addr> Fib<A> {
         while let Some(algorithm) = self.chooser.choose(None, 0, &mut || routes.stats(), now) {
             tried = true;
             match self.build(algorithm, routes, now) {
-                Ok(()) => return Ok(Method::Built),
+                Ok(true) => return Ok(Method::Built),
+                Ok(false) => return Ok(Method::Begun),
                 Err(error) => last = error,
             }
         }
@@ -361,7 +515,26 @@ impl<A: Addr> Fib<A> {
         Err(last)
     }
 
+    /// Builds a table, or has it built; whether it is there.
     fn build(
+        &mut self,
+        algorithm: &'static Algorithm<A>,
+        routes: &dyn Pieces<A>,
+        now: Instant,
+    ) -> Result<bool, UpdateError> {
+        if !self.served.beside.waits && self.served.beside.is_active() {
+            return Ok(false);
+        }
+        let large = self.served.algorithm().is_some() && routes.prefixes() >= beside::FEWEST;
+        if large && !self.served.beside.waits && self.served.beside.runner().is_some() {
+            self.served.beside.begin(algorithm, self.served.shared().cloned(), now);
+            return Ok(false);
+        }
+        self.served.beside.cancel();
+        self.build_now(algorithm, routes, now).map(|()| true)
+    }
+
+    fn build_now(
         &mut self,
         algorithm: &'static Algorithm<A>,
         routes: &dyn Routes<A>,
@@ -371,21 +544,31 @@ impl<A: Addr> Fib<A> {
             .served
             .build(algorithm, routes)
             .inspect_err(|error| self.failed(algorithm, error, now))?;
+        self.note_build(algorithm, built.before, &routes.stats(), built.took);
+        Ok(())
+    }
+
+    /// Counts a build, and logs it where it is a decision.
+    fn note_build(
+        &mut self,
+        algorithm: &'static Algorithm<A>,
+        before: Option<&'static str>,
+        stats: &TableStats,
+        took: Duration,
+    ) {
         self.chooser.built(algorithm.name);
-        if built.before != Some(algorithm.name) || self.state.failed_rounds() > 0 {
-            let stats = routes.stats();
+        if before != Some(algorithm.name) || self.state.failed_rounds() > 0 {
             self.decide(&format!(
                 "{} -> {}, fitness {}, {} prefixes, built in {:.1} ms",
-                built.before.unwrap_or("nothing"),
+                before.unwrap_or("nothing"),
                 algorithm.name,
-                (algorithm.fitness)(&stats),
+                (algorithm.fitness)(stats),
                 stats.prefixes,
-                built.took.as_secs_f64() * 1e3,
+                took.as_secs_f64() * 1e3,
             ));
         }
         self.counts.builds += 1;
-        self.counts.last_build = built.took;
-        Ok(())
+        self.counts.last_build = took;
     }
 
     fn failed(&mut self, algorithm: &'static Algorithm<A>, error: &UpdateError, now: Instant) {

@@ -9,6 +9,9 @@ use super::Fib;
 use super::audit::{self, Auditor, Verified};
 use super::state::Event;
 
+/// Changes that wait, at most, while addresses are compared: each wrong answer is looked for in all of them.
+const MOST_WAITING: usize = 1024;
+
 /// Auditor of a FIB, and the latest repair that it ordered.
 #[derive(Default)]
 pub(super) struct Repair<A: Addr> {
@@ -51,7 +54,7 @@ impl<A: Addr> Fib<A> {
         budget: Duration,
         clock: &mut dyn FnMut() -> Instant,
     ) -> bool {
-        if !self.state.is_listed() {
+        if !self.state.is_listed() || self.backlog.listed() > MOST_WAITING {
             self.repair.auditor.leave_out();
             return true;
         }
@@ -101,7 +104,8 @@ impl<A: Addr> Fib<A> {
 
     /// Runs another auditor for as long as `budget`: its differences are repaired only when they are
     /// handed to [`Fib::adopt`]. `kernel_reader` replaces the published lookup: the lookup of the kernel
-    /// reader, of this very table. `true` at the end of its pass.
+    /// reader, of this very table. `true` at the end of its pass. It waits while a table is built that has changes which
+    /// the present one lacks, and while many changes wait.
     pub fn audit_with(
         &self,
         auditor: &mut Auditor<A>,
@@ -109,6 +113,10 @@ impl<A: Addr> Fib<A> {
         routes: &dyn Routes<A>,
         budget: Duration,
     ) -> bool {
+        let lacks = self.served.beside.is_active() && !self.state.is_listed();
+        if lacks || self.backlog.listed() > MOST_WAITING {
+            return false;
+        }
         let lookup = kernel_reader.unwrap_or(&**self.served.lookup());
         auditor.step(routes, lookup, None, &self.backlog, budget, &mut Instant::now).ended
     }

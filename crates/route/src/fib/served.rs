@@ -8,6 +8,8 @@ use fingerpost_lpm::{
     Routes, Step, Table, UpdateError,
 };
 
+use super::beside::Beside;
+
 /// Changes of a piece, where there is no room for all at once: old and new stand side by side until readers
 /// are past.
 const PIECE: usize = 64;
@@ -30,6 +32,8 @@ pub(super) struct Served<A: Addr> {
     lookup: Arc<dyn Lookup<A>>,
     /// Kernel reader that shares the table.
     shared: Option<Shared>,
+    /// Its successor, while another thread builds it.
+    pub(super) beside: Beside<A>,
 }
 
 struct Writer<A: Addr> {
@@ -47,12 +51,28 @@ pub(super) struct Built {
 impl<A: Addr> Served<A> {
     /// A table without routes, of no algorithm.
     pub(super) fn new() -> Self {
-        Self { writer: None, lookup: Arc::new(Nothing), shared: None }
+        Self { writer: None, lookup: Arc::new(Nothing), shared: None, beside: Beside::default() }
     }
 
     /// Builds in memory that a kernel reader can read, from the next build on.
     pub(super) fn share(&mut self, shared: Shared) {
         self.shared = Some(shared);
+    }
+
+    /// Kernel reader that shares the tables.
+    pub(super) fn shared(&self) -> Option<&Shared> {
+        self.shared.as_ref()
+    }
+
+    /// Replaces the table by one that was built elsewhere; returns the one before.
+    pub(super) fn put(
+        &mut self,
+        algorithm: &'static Algorithm<A>,
+        mut table: Box<dyn Table<A>>,
+    ) -> Option<(&'static str, Box<dyn Table<A>>)> {
+        self.lookup = table.publish();
+        let before = self.writer.replace(Writer { algorithm, table });
+        before.map(|writer| (writer.algorithm.name, writer.table))
     }
 
     pub(super) fn algorithm(&self) -> Option<&'static Algorithm<A>> {

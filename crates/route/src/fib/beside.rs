@@ -1,0 +1,306 @@
+//! Builds beside the writer: the routes are copied a piece at a time, another thread builds a table of the copy, and the
+//! changes since are written to it before readers get it.
+//!
+//! A prefix is in the copy with a next hop that it had while the copy was made. Every prefix that changed since the
+//! copy began is recorded, and written to the new table with the next hop of then; so a table without recorded prefixes
+//! left is in step with the routes. An algorithm that cannot be changed in place is handed over with the prefixes
+//! that it lacks.
+//!
+//! Shape:  a list of prefixes and next hops, which the other thread makes a store of; a set of prefixes.
+//! Cost:   [`STEP`] or [`CATCH_UP`] a commit of the writer's thread; 12 bytes a prefix, and the store while the build runs.
+//! Limits: tables of fewer than [`FEWEST`] prefixes are built by the writer.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::time::{Duration, Instant};
+
+use fingerpost_lpm::{
+    Addr, Algorithm, Change, HugePages, Memory, NextHopId, NoReaders, Prefix, RouteStore, Routes,
+    Table, UpdateError,
+};
+
+use super::Shared;
+
+/// Fewest prefixes of a table that is built beside: smaller ones take a millisecond or two.
+pub(super) const FEWEST: usize = 8192;
+/// Longest time of a step that copies.
+const STEP: Duration = Duration::from_micros(300);
+/// Longest time of a step that catches up, unless it can be the last one.
+const CATCH_UP: Duration = Duration::from_millis(2);
+/// Changes that one step takes in any case, so that a storm does not keep a table waiting.
+const FEW: usize = 1024;
+/// Prefixes that are copied between two looks at the clock.
+const COPIED: usize = 1024;
+/// Changes that are applied together: few enough for the room of a structure.
+const APPLIED: usize = 64;
+/// Builds in a row whose tables do not take the changes since, before the writer builds.
+const TRIES: u32 = 3;
+/// Time between two looks for a build that runs.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// Work for another thread.
+pub type Job = Box<dyn FnOnce() + Send>;
+
+/// What has another thread work.
+#[derive(Clone)]
+pub struct Runner(Arc<dyn Fn(Job) + Send + Sync>);
+
+impl Runner {
+    /// One that hands each job to `run`, which returns before it is done.
+    pub fn new(run: impl Fn(Job) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(run))
+    }
+
+    /// Has this done elsewhere.
+    pub(super) fn run(&self, job: impl FnOnce() + Send + 'static) {
+        (self.0)(Box::new(job));
+    }
+}
+
+/// Routes that can be copied a piece at a time.
+pub trait Pieces<A: Addr>: Routes<A> {
+    /// Adds at most `most` routes that follow `after` in the order of a walk; the first ones after `None`.
+    fn piece(&self, after: Option<Prefix<A>>, most: usize, into: &mut Vec<(Prefix<A>, NextHopId)>);
+}
+
+impl<A: Addr> Pieces<A> for RouteStore<A> {
+    fn piece(&self, after: Option<Prefix<A>>, most: usize, into: &mut Vec<(Prefix<A>, NextHopId)>) {
+        let routes = after.map_or_else(|| self.iter(), |after| self.iter_after(after));
+        into.extend(routes.take(most).map(|(prefix, hop)| (prefix, *hop)));
+    }
+}
+
+/// The present build, if there is one, and what commits leave to later ones.
+pub(super) struct Beside<A: Addr> {
+    runner: Option<Runner>,
+    work: Option<Work<A>>,
+    /// Builds in a row that did not take the changes since.
+    tries: u32,
+    /// Commits leave nothing to later ones.
+    pub(super) waits: bool,
+    /// Cost and changes of the pieces of the present round so far.
+    pub(super) pieces: (Duration, usize),
+}
+
+struct Work<A: Addr> {
+    algorithm: &'static Algorithm<A>,
+    shared: Option<Shared>,
+    /// Prefixes that changed since the copy began.
+    changed: HashSet<Prefix<A>>,
+    stage: Stage<A>,
+    due: Instant,
+}
+
+enum Stage<A: Addr> {
+    Copying(Vec<(Prefix<A>, NextHopId)>),
+    Building(Receiver<Result<Box<Ready<A>>, UpdateError>>),
+    CatchingUp(Box<Ready<A>>),
+}
+
+/// A table, and the routes that it has.
+pub(super) struct Ready<A: Addr> {
+    pub(super) table: Box<dyn Table<A>>,
+    pub(super) routes: RouteStore<A>,
+    pub(super) took: Duration,
+}
+
+/// Result of a step.
+pub(super) enum Progress<A: Addr> {
+    /// There is nothing to do, or more to come.
+    Working,
+    /// The algorithm cannot hold the routes, or there is no memory.
+    Failed(&'static Algorithm<A>, UpdateError),
+    /// A table that lacks these prefixes, which it cannot take; none, where it can.
+    Ready(&'static Algorithm<A>, Box<Ready<A>>, Vec<Prefix<A>>),
+}
+
+impl<A: Addr> Default for Beside<A> {
+    fn default() -> Self {
+        Self { runner: None, work: None, tries: 0, waits: false, pieces: (Duration::ZERO, 0) }
+    }
+}
+
+impl<A: Addr> Beside<A> {
+    /// Builds elsewhere from now on.
+    pub(super) fn set_runner(&mut self, runner: Runner) {
+        self.runner = Some(runner);
+    }
+
+    pub(super) fn runner(&self) -> Option<&Runner> {
+        self.runner.as_ref()
+    }
+
+    /// Whether a build is under way.
+    pub(super) fn is_active(&self) -> bool {
+        self.work.is_some()
+    }
+
+    /// Time of the next step.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.work.as_ref().map(|work| work.due)
+    }
+
+    /// Begins a build, in memory that a kernel reader can read where there is one.
+    pub(super) fn begin(
+        &mut self,
+        algorithm: &'static Algorithm<A>,
+        shared: Option<Shared>,
+        now: Instant,
+    ) {
+        let (changed, stage) = (HashSet::new(), Stage::Copying(Vec::new()));
+        self.work = Some(Work { algorithm, shared, changed, stage, due: now });
+    }
+
+    /// Begins once more, unless that was tried [`TRIES`] times.
+    pub(super) fn again(
+        &mut self,
+        algorithm: &'static Algorithm<A>,
+        shared: Option<Shared>,
+        now: Instant,
+    ) -> bool {
+        self.tries += 1;
+        if self.tries < TRIES {
+            self.begin(algorithm, shared, now);
+            return true;
+        }
+        self.tries = 0;
+        false
+    }
+
+    /// Drops the present build.
+    pub(super) fn cancel(&mut self) {
+        self.work = None;
+    }
+
+    /// Records changed prefixes, where a build is under way.
+    pub(super) fn record(&mut self, prefixes: impl Iterator<Item = Prefix<A>>) {
+        if let Some(work) = &mut self.work {
+            work.changed.extend(prefixes);
+        }
+    }
+
+    /// Whether the table is there and takes the changes since.
+    pub(super) fn is_catching_up(&self) -> bool {
+        self.work.as_ref().is_some_and(|work| matches!(work.stage, Stage::CatchingUp(_)))
+    }
+
+    /// Runs the next step. `best` sets the next hop of each change to the best of now.
+    pub(super) fn step(
+        &mut self,
+        routes: &dyn Pieces<A>,
+        best: &dyn Fn(&mut [Change<A>]),
+        now: Instant,
+    ) -> Progress<A> {
+        let Some((mut work, runner)) = self.work.take().zip(self.runner.as_ref()) else {
+            return Progress::Working;
+        };
+        let until = Instant::now() + STEP;
+        work.stage = match work.stage {
+            Stage::Copying(mut copy) => loop {
+                let before = copy.len();
+                routes.piece(copy.last().map(|(prefix, _)| *prefix), COPIED, &mut copy);
+                if copy.len() == before {
+                    break Stage::Building(build(
+                        runner,
+                        work.algorithm,
+                        work.shared.clone(),
+                        copy,
+                    ));
+                }
+                if Instant::now() >= until {
+                    break Stage::Copying(copy);
+                }
+            },
+            Stage::Building(result) => match result.try_recv() {
+                Ok(Ok(ready)) => Stage::CatchingUp(ready),
+                Ok(Err(error)) => return Progress::Failed(work.algorithm, error),
+                Err(TryRecvError::Empty) => Stage::Building(result),
+                Err(TryRecvError::Disconnected) => {
+                    // It panicked, or there is no thread any more: the writer builds, and has the panic itself.
+                    self.runner = None;
+                    return Progress::Working;
+                }
+            },
+            Stage::CatchingUp(mut ready) => {
+                let (few, until) = (work.changed.len() <= FEW, until - STEP + CATCH_UP);
+                while !work.changed.is_empty() && (few || Instant::now() < until) {
+                    let some: Vec<_> = work.changed.iter().take(APPLIED).copied().collect();
+                    match ready.catch_up(&some, routes, best) {
+                        Ok(()) => {
+                            for prefix in &some {
+                                work.changed.remove(prefix);
+                            }
+                        }
+                        Err(UpdateError::Rebuild) => {
+                            let lacks = work.changed.into_iter().collect();
+                            return Progress::Ready(work.algorithm, ready, lacks);
+                        }
+                        Err(error) => return Progress::Failed(work.algorithm, error),
+                    }
+                }
+                if work.changed.is_empty() {
+                    self.tries = 0;
+                    return Progress::Ready(work.algorithm, ready, Vec::new());
+                }
+                Stage::CatchingUp(ready)
+            }
+        };
+        work.due = if matches!(work.stage, Stage::Building(_)) { now + LOOK } else { now };
+        self.work = Some(work);
+        Progress::Working
+    }
+}
+
+impl<A: Addr> Ready<A> {
+    /// Writes prefixes to the table as they are now.
+    fn catch_up(
+        &mut self,
+        prefixes: &[Prefix<A>],
+        routes: &dyn Pieces<A>,
+        best: &dyn Fn(&mut [Change<A>]),
+    ) -> Result<(), UpdateError> {
+        let change = |&prefix| Change { prefix, old: self.hop(prefix), new: NextHopId::NONE };
+        let mut changes: Vec<Change<A>> = prefixes.iter().map(change).collect();
+        best(&mut changes);
+        changes.retain(|change| change.old != change.new);
+        changes.sort_unstable_by_key(|change| change.prefix);
+        self.table.apply(&changes, routes, &mut NoReaders)?;
+        for Change { prefix, new, .. } in changes {
+            if new.is_none() {
+                self.routes.remove(prefix);
+            } else {
+                self.routes.insert(prefix, new);
+            }
+        }
+        Ok(())
+    }
+
+    /// Next hop that the table has for exactly this prefix.
+    pub(super) fn hop(&self, prefix: Prefix<A>) -> NextHopId {
+        self.routes.get(prefix).copied().unwrap_or_default()
+    }
+}
+
+/// Has a table built of a copy.
+fn build<A: Addr>(
+    runner: &Runner,
+    algorithm: &'static Algorithm<A>,
+    shared: Option<Shared>,
+    copy: Vec<(Prefix<A>, NextHopId)>,
+) -> Receiver<Result<Box<Ready<A>>, UpdateError>> {
+    let (sender, receiver) = channel();
+    runner.run(move || {
+        let start = Instant::now();
+        let routes: RouteStore<A> = copy.into_iter().collect();
+        let mut memory: Box<dyn Memory> = match &shared {
+            Some(shared) => shared.memory.make(),
+            None => Box::new(HugePages::new()),
+        };
+        let built = algorithm.build(&routes, &mut *memory);
+        let ready = built.map(|table| Box::new(Ready { table, routes, took: start.elapsed() }));
+        // Nobody waits for a build that was cancelled.
+        let _ = sender.send(ready);
+    });
+    receiver
+}

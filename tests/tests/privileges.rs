@@ -95,9 +95,10 @@ fn gave_up(router: &Router, bounding_too: bool) {
     for (name, sets) in &found {
         let may = match name.as_str() {
             "main" => five,
-            // Surveys filters and rules; writes the host's addresses to maps of programs, or makes such maps for features.
+            // Surveys filters and rules; writes the host's addresses to maps of programs, or makes such maps for features
+            // and lookup tables.
             "policy" => 1 << 12 | 1 << 13,
-            "addresses" | "fingerpost-api" => 1 << 39,
+            "addresses" | "builder" | "fingerpost-api" => 1 << 39,
             _ => 0,
         };
         assert_eq!((sets["CapEff"], sets["CapPrm"]), (may, may), "{name}: {sets:x?}");

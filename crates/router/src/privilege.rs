@@ -172,6 +172,13 @@ pub(crate) fn keep_to_survey() {
     let _ = sys::keep_capabilities(held & (bit(NET_ADMIN) | bit(NET_RAW)));
 }
 
+/// Keeps the capability to set routes of the kernel.
+pub(crate) fn keep_to_set_routes() {
+    let held = sys::capabilities().unwrap_or(0);
+    // As above.
+    let _ = sys::keep_capabilities(held & bit(NET_ADMIN));
+}
+
 /// Keeps the capabilities that kernels before 5.19 require to run loaded programs or write to their maps.
 pub(crate) fn keep_to_run_programs() {
     // As above.

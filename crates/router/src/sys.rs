@@ -18,6 +18,9 @@ use fingerpost_route::netlink::{self, Messages};
 /// Receive buffer of a netlink socket: a full table's worth of changes.
 const NETLINK_BUFFER_BYTES: libc::c_int = 256 << 20;
 
+/// Option of netlink sockets (`linux/netlink.h`).
+const NETLINK_GET_STRICT_CHK: libc::c_int = 12;
+
 /// The kernel replies before the call that sends returns; it does not where it is out of memory.
 const LONGEST_REPLY: Duration = Duration::from_secs(1);
 
@@ -77,6 +80,12 @@ impl Netlink {
             socket.set(libc::SOL_NETLINK, libc::NETLINK_ADD_MEMBERSHIP, group)?;
         }
         Ok(socket)
+    }
+
+    /// Has the kernel refuse requests that it does not understand, and heed the filters of dumps (since Linux 4.20).
+    pub(crate) fn check_requests(&self) -> io::Result<()> {
+        let on: libc::c_int = 1;
+        self.set(libc::SOL_NETLINK, NETLINK_GET_STRICT_CHK, &on)
     }
 
     /// Sends one request.
@@ -209,6 +218,16 @@ pub(crate) fn poll(fds: &[RawFd], timeout: Duration) -> bool {
     let count = libc::nfds_t::try_from(polled.len()).expect("a handful");
     // SAFETY: invariants 1 and 2.
     unsafe { libc::poll(polled.as_mut_ptr(), count, timeout) != 0 }
+}
+
+/// CPU time of the calling thread so far.
+pub(crate) fn thread_time() -> Duration {
+    // SAFETY: all zeroes is a valid time.
+    let mut time: libc::timespec = unsafe { zeroed() };
+    // SAFETY: invariant 2.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    let seconds = Duration::from_secs(u64::try_from(time.tv_sec).unwrap_or(0));
+    seconds + Duration::from_nanos(u64::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 /// Whether the peer of a connection has closed it, even where not all that it sent was read.

@@ -65,7 +65,9 @@ pub(crate) trait Backend {
     /// Lookup tables, the main one first.
     fn fibs(&self) -> Vec<Fib>;
     /// Pins an algorithm, or leaves the choice to the FIB again.
-    fn choose_algorithm(&mut self, change: &AlgorithmChange) -> Result<Vec<Fib>, ApiError>;
+    fn choose_algorithm(&mut self, change: &AlgorithmChange) -> Result<(), ApiError>;
+    /// Lookup tables after such a change; `None` while they are built.
+    fn chosen_algorithm(&mut self, change: &AlgorithmChange) -> Option<Result<Vec<Fib>, ApiError>>;
     /// Begins to compare the lookups of all tables with their routes.
     fn open_verification(&mut self) -> Session;
     /// Compares the next piece; the result once the last piece is compared.

@@ -511,6 +511,10 @@ pub(crate) struct Source {
     pub(crate) sessions: Option<u64>,
     /// Address of the peer; null for a source without sessions.
     pub(crate) peer: Option<String>,
+    /// Static routes that the kernel has from it, too; null for a source that is not exported.
+    pub(crate) exported: Option<u64>,
+    /// Static routes that the kernel refused; null for a source that is not exported.
+    pub(crate) export_refused: Option<u64>,
 }
 
 /// State of the daemon.
@@ -534,6 +538,36 @@ pub(crate) struct Status {
     pub(crate) workers_alive: usize,
     /// Memory of the process, in KiB.
     pub(crate) resident_kib: u64,
+    /// Turns of the control thread since the start.
+    pub(crate) turns: Turns,
+    /// Times from a change of a source to its visibility: from the first message of a turn that waited.
+    pub(crate) visible: Quantiles,
+}
+
+/// Turns of the control thread: what one takes delays every event behind it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub(crate) struct Turns {
+    /// CPU time of the thread itself.
+    pub(crate) cpu: Quantiles,
+    /// Time by the clock, with what other threads took of the core and waits for the kernel.
+    pub(crate) wall: Quantiles,
+    /// Stage that took most of the longest turn.
+    pub(crate) longest_stage: String,
+    /// CPU time of that stage, in ms.
+    pub(crate) longest_stage_ms: f64,
+}
+
+/// Durations: how many, and their quantiles, at most a quarter too large.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub(crate) struct Quantiles {
+    /// Number of durations.
+    pub(crate) count: u64,
+    /// Median, in ms.
+    pub(crate) p50_ms: f64,
+    /// Duration that one of a hundred exceeds, in ms.
+    pub(crate) p99_ms: f64,
+    /// Longest duration, in ms.
+    pub(crate) longest_ms: f64,
 }
 
 /// Action on a route of the source `command`.

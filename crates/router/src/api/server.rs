@@ -253,7 +253,15 @@ async fn algorithm(
     State(requests): State<Requests>,
     Document(change): Document<AlgorithmChange>,
 ) -> Answer<Vec<Fib>> {
-    requests.call(move |backend| backend.choose_algorithm(&change)).await?.map(Json)
+    let wanted = change.clone();
+    requests.call(move |backend| backend.choose_algorithm(&wanted)).await??;
+    loop {
+        let wanted = change.clone();
+        let chosen = requests.call(move |backend| backend.chosen_algorithm(&wanted));
+        if let Some(fibs) = chosen.await? {
+            return fibs.map(Json);
+        }
+    }
 }
 
 /// Compares the lookups of all tables with their routes. This takes a second or two for a full table; routes and packets

@@ -30,6 +30,7 @@ impl Listed for Source {
         ("lag ms", |source| format!("{:.0}", source.lag_ms)),
         ("peer", |source| or_dash(source.peer.as_ref())),
         ("resync for", |source| source.resync_reason.clone()),
+        ("exported", |source| or_dash(source.exported)),
         ("error", |source| source.last_error.clone()),
     ];
     const ABOUT: &'static str = "List route sources: distance, routes, updates, errors, sessions";

@@ -17,6 +17,7 @@ use fingerpost_lpm::input::{self, MOST_STREAM_BYTES};
 use fingerpost_packet::feature::{FeatureSettings, Mistake as Wrong};
 use fingerpost_route::fib::FibOptions;
 use fingerpost_route::group::GroupMode;
+use fingerpost_route::netlink::route::PROTOCOL_FINGERPOST;
 use fingerpost_route::source::words::unknown;
 use fingerpost_route::source::{SourceError, SourceSpec, Transport};
 use serde::Deserialize;
@@ -163,7 +164,73 @@ pub(crate) struct Source {
     /// Whether routes are acknowledged to the peer when packets follow them; without it they are.
     #[serde(default)]
     pub(crate) acknowledge: Option<bool>,
+    /// Where static routes of kind `fixed` are written, too: `kernel`, its route tables; without it nowhere.
+    #[serde(default)]
+    pub(crate) export: Option<Export>,
+    /// Protocol number of exported routes, which no other program may use: all routes of it belong to this one; without it
+    /// 103.
+    #[serde(default)]
+    pub(crate) protocol: Option<u8>,
+    /// What must be alive for a path of a static route to be used: `neighbor`, its link and its neighbor, which is
+    /// probed; without it the link alone.
+    #[serde(default)]
+    pub(crate) liveness: Option<Liveness>,
+    /// Milliseconds between two probes of a next hop with `liveness`, 100 to 60000; without it 1000.
+    #[serde(default)]
+    pub(crate) probe_ms: Option<u32>,
 }
+
+/// Where static routes are written besides our own tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Export {
+    /// The kernel's route tables.
+    Kernel,
+}
+
+/// What keeps a path of a static route in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Liveness {
+    /// Its link is up, and its neighbor replies.
+    Neighbor,
+}
+
+/// Protocol numbers of routes that others have: the kernel, the usual daemons (`/etc/iproute2/rt_protos`, FRR) and the
+/// nodes of a cluster.
+const TAKEN_PROTOCOLS: &[u8] = &[
+    0,
+    1,
+    2,
+    3,
+    4,
+    8,
+    9,
+    10,
+    11,
+    12,
+    13,
+    14,
+    15,
+    16,
+    17,
+    18,
+    42,
+    99,
+    PROTOCOL_FINGERPOST,
+    186,
+    187,
+    188,
+    189,
+    191,
+    192,
+    193,
+    194,
+    195,
+    196,
+    197,
+    198,
+];
 
 impl Source {
     /// Largest receive buffer: the kernel counts in 31 bits, and doubles what it is given.
@@ -181,6 +248,51 @@ impl Source {
             Transport::Sessions { listen } => Some(self.listen.as_deref().unwrap_or(listen)),
             _ => None,
         }
+    }
+
+    /// Protocol number of its routes in the kernel, where they are exported.
+    pub(crate) fn exports_as(&self) -> Option<u8> {
+        self.export.map(|Export::Kernel| self.protocol.unwrap_or(Self::PROTOCOL))
+    }
+
+    /// Time between two probes of a next hop, with liveness.
+    pub(crate) fn probe(&self) -> Option<Duration> {
+        let every = self.probe_ms.unwrap_or(1000);
+        self.liveness.map(|Liveness::Neighbor| Duration::from_millis(every.into()))
+    }
+
+    /// Protocol number of exported routes unless configured: none that `/etc/iproute2/rt_protos` has.
+    const PROTOCOL: u8 = 103;
+
+    /// What is wrong with the keys of static routes, each with its key.
+    fn check_static(&self) -> Vec<(&'static str, String)> {
+        let mut wrong = Vec::new();
+        let (export, liveness) = (self.export.is_some(), self.liveness.is_some());
+        let given = [
+            ("export", export, None),
+            ("liveness", liveness, None),
+            ("protocol", self.protocol.is_some(), Some(("export = \"kernel\"", export))),
+            ("probe_ms", self.probe_ms.is_some(), Some(("liveness = \"neighbor\"", liveness))),
+        ];
+        for (key, _, needs) in given.into_iter().filter(|(_, given, _)| *given) {
+            if self.kind != "fixed" {
+                let what = format!("source {:?}: `{key}` goes with kind \"fixed\" only", self.kind);
+                wrong.push((key, what));
+            } else if let Some((other, false)) = needs {
+                wrong.push((key, format!("`{key}` goes with `{other}` only: add it")));
+            }
+        }
+        if let Some(number) = self.protocol.filter(|number| TAKEN_PROTOCOLS.contains(number)) {
+            let what = format!(
+                "protocol {number} belongs to another program: take a free number, as {}",
+                Self::PROTOCOL
+            );
+            wrong.push(("protocol", what));
+        }
+        if self.probe_ms.is_some_and(|ms| !(100..=60_000).contains(&ms)) {
+            wrong.push(("probe_ms", "probe_ms must be from 100 to 60000".to_owned()));
+        }
+        wrong
     }
 
     /// What is wrong with the keys of a source whose peers connect, each with its key.
@@ -475,6 +587,7 @@ impl Config {
             wrong.extend(
                 wrong_keys
                     .into_iter()
+                    .chain(source.check_static())
                     .map(|(key, what)| Wrong::new(format!("source.{i}.{key}"), what)),
             );
             let Some(listen) = source.listens_at() else { continue };
@@ -769,6 +882,18 @@ mod tests {
             (
                 "[fib.knobs]\ncpu_share_percent = 0",
                 "2: cpu_share_percent must be from 1 to 100, not 0",
+            ),
+            (
+                "[[source]]\nkind = \"fixed\"\nroutes = [\"10.0.0.0/8 blackhole\"]\nexport = \"kernel\"\nprotocol = 11",
+                "5: protocol 11 belongs to another program: take a free number, as 103",
+            ),
+            (
+                "[[source]]\nkind = \"fixed\"\nroutes = [\"10.0.0.0/8 blackhole\"]\nprobe_ms = 50",
+                "4: `probe_ms` goes with `liveness = \"neighbor\"` only: add it",
+            ),
+            (
+                "[[source]]\nkind = \"kernel\"\nliveness = \"neighbor\"",
+                "3: source \"kernel\": `liveness` goes with kind \"fixed\" only",
             ),
             ("[groups]\nlayout = \"slot\"", "did you mean `slots`?"),
             ("[takeover]\nignore = [\"nftable\"]", "did you mean `nftables`?"),

@@ -18,7 +18,7 @@ use super::reader::{Piece, Reader};
 use crate::sys::{Netlink, Received};
 
 /// Time that one turn takes messages for, so that a full table of changes does not keep the rest waiting.
-const BURST: Duration = Duration::from_millis(10);
+const BURST: Duration = Duration::from_millis(4);
 /// Largest datagram about links, or in answer to a request for a neighbor.
 const BUFFER_BYTES: usize = 64 << 10;
 /// Time between two looks at carriers while messages come; the daemon's tick where none come.
@@ -96,12 +96,13 @@ pub(crate) enum KernelError {
 
 impl KernelSource {
     /// Opens the source, with a receive buffer of so many KiB, and requests a dump. `routes`: the kernel's routes are
-    /// wanted, not just its links, addresses and neighbors.
+    /// wanted, not just its links, addresses and neighbors; but not those of the protocols `left_out`.
     pub(crate) fn open(
         control: &mut Control,
         routes: bool,
         distance: Option<u8>,
         buffer_kib: Option<u32>,
+        left_out: &[u8],
     ) -> Result<Self, KernelError> {
         let kind = find("kernel").expect("the kernel is in the registry of sources");
         let Transport::Netlink { groups, first } = kind.transport else {
@@ -130,6 +131,7 @@ impl KernelSource {
             last_message: None,
             since: None,
         };
+        feed.source.leave_out(left_out);
         feed.flush();
         Ok(feed)
     }
@@ -182,7 +184,7 @@ impl KernelSource {
     }
 
     /// Leaves out routes of these protocols from now on, as another source has them.
-    pub(crate) fn leave_out(&mut self, protocols: &'static [u8]) {
+    pub(crate) fn leave_out(&mut self, protocols: &[u8]) {
         if self.routes {
             self.source.leave_out(protocols);
             self.flush();
@@ -313,6 +315,16 @@ impl KernelSource {
             // A request that does not fit now is repeated while packets wait.
             let _ =
                 self.requests.send(&neighbor::use_request(self.seq, request.link, request.addr));
+        }
+    }
+
+    /// Requests the kernel to confirm neighbors now.
+    pub(crate) fn probe(&mut self, requests: &[NeighborRequest]) {
+        for request in requests {
+            self.seq = self.seq.wrapping_add(1);
+            // The next probe is due soon.
+            let _ =
+                self.requests.send(&neighbor::probe_request(self.seq, request.link, request.addr));
         }
     }
 

@@ -8,8 +8,9 @@ use fingerpost_route::{Control, ControlOptions};
 use super::kernel::KernelSource;
 use super::ports::{Interfaces, Plan};
 use super::sources::{Configured, Sources};
+use super::turns::Histogram;
 use super::{DaemonError, RunOptions, TICK, takeover};
-use crate::config::Config;
+use crate::config::{Config, Source};
 use crate::sys;
 
 /// Source of routes that commands make, preferred as much as those of the configuration.
@@ -46,7 +47,9 @@ pub(super) fn learn(config: &Config, listen: bool) -> Result<Learned, DaemonErro
     let kernel_source = config.source.iter().find(|source| source.kind == "kernel");
     let distance = kernel_source.and_then(|source| source.distance);
     let buffer = kernel_source.and_then(|source| source.receive_buffer_kib);
-    let mut kernel = KernelSource::open(&mut control, config.kernel_routes(), distance, buffer)?;
+    let exported: Vec<u8> = config.source.iter().filter_map(Source::exports_as).collect();
+    let routes = config.kernel_routes();
+    let mut kernel = KernelSource::open(&mut control, routes, distance, buffer, &exported)?;
     let until = Instant::now() + LONGEST_DUMP;
     while !kernel.ready() {
         if Instant::now() > until {
@@ -68,7 +71,7 @@ pub(super) fn learn(config: &Config, listen: bool) -> Result<Learned, DaemonErro
     }
     messages.extend(control.take_decisions());
     let command = control.add_source(COMMAND_SOURCE, COMMAND_DISTANCE);
-    let sources = Sources { kernel, configured, command };
+    let sources = Sources { kernel, configured, command, visible: Histogram::default() };
     Ok(Learned { control, sources, messages })
 }
 

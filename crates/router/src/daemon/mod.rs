@@ -13,9 +13,11 @@ use crate::api::backend::Queue;
 use crate::{privilege, sys};
 
 mod backend;
+mod builder;
 mod cluster;
 mod egress;
 mod error;
+mod export;
 mod features;
 mod graph;
 mod journal;
@@ -32,7 +34,9 @@ mod report;
 mod sessions;
 mod settings;
 mod sources;
+mod static_routes;
 mod takeover;
+mod turns;
 mod vlans;
 mod workers;
 mod xdp_features;
@@ -51,6 +55,7 @@ use nonstop::NonStop;
 use ports::Interfaces;
 use settings::{Progress, Settings};
 use sources::Sources;
+use turns::Turn;
 use workers::Workers;
 
 /// Longest time between two looks at what has no descriptor to wait for.
@@ -138,6 +143,8 @@ impl Daemon {
             return Err(DaemonError::Refused(why));
         }
         daemon.journal.note(&mut daemon.control, &mut daemon.interfaces);
+        let runner = builder::start().map_err(DaemonError::Thread)?;
+        daemon.control.build_beside(runner);
         Ok(daemon)
     }
 
@@ -175,21 +182,25 @@ impl Daemon {
     ) -> Result<(), DaemonError> {
         while !stop() {
             let readable = self.wait();
-            self.turn(readable)?;
+            let mut turn = Turn::begin();
+            self.turn(readable, &mut turn)?;
             each(self);
+            turn.stage("messages");
+            self.progress.turns.end(&turn);
         }
         Ok(())
     }
 
     /// Waits for events; returns whether there are some that have a descriptor.
     fn wait(&self) -> bool {
-        let at_once = self.requests.is_behind() || self.control.sweeping();
+        let steps = self.control.sweeping() || self.control.has_steps(Instant::now());
+        let at_once = self.requests.is_behind() || steps;
         let tick = if at_once { Duration::ZERO } else { TICK };
         let fds: Vec<_> = self.sources.fds().chain(self.requests.fd()).collect();
         sys::poll(&fds, tick)
     }
 
-    fn turn(&mut self, readable: bool) -> Result<(), DaemonError> {
+    fn turn(&mut self, readable: bool, turn: &mut Turn) -> Result<(), DaemonError> {
         let now = Instant::now();
         self.check_workers()?;
         if readable || self.requests.is_behind() || self.is_due(now) {
@@ -197,12 +208,14 @@ impl Daemon {
         }
         let full = self.progress.pace.is_full(now);
         let taken = self.take_events(full, now)?;
+        turn.stage("events");
         if taken > 0 {
             self.progress.pace.alert(now);
         }
         if full || taken > 0 {
-            self.follow(now);
+            self.follow(now, turn);
             self.run_requests();
+            turn.stage("requests");
         }
         Ok(())
     }
@@ -213,11 +226,13 @@ impl Daemon {
     }
 
     /// Makes visible what was taken, and does what follows from it.
-    fn follow(&mut self, now: Instant) {
+    fn follow(&mut self, now: Instant, turn: &mut Turn) {
         // A route is visible only after its egress is there.
         self.interfaces.provide(&self.control, &self.workers);
+        turn.stage("ports");
         self.commit(now);
-        self.carry_out(now);
+        turn.stage("commit");
+        self.carry_out(now, turn);
     }
 
     /// Takes events of workers, and all or those of the kernel that have no descriptor. Returns how many those were.
@@ -258,9 +273,10 @@ impl Daemon {
     }
 
     /// Carries out what follows from the commit and from changes of interfaces.
-    fn carry_out(&mut self, now: Instant) {
+    fn carry_out(&mut self, now: Instant, turn: &mut Turn) {
         self.progress.follow_routes(self.control.rib_v4().len() + self.control.rib_v6().len());
         self.control.audit(now, self.interfaces.asked());
+        turn.stage("audit");
         self.journal.extend(self.control.take_decisions());
         let (forgotten, requests) = (self.control.take_forgotten(), self.control.take_requests());
         self.sources.kernel.forget(&forgotten);
@@ -275,10 +291,13 @@ impl Daemon {
             self.commit(now);
         }
         self.journal.extend(messages);
+        turn.stage("followers");
         self.interfaces.sync(&self.control, &self.workers);
+        turn.stage("interfaces");
         self.interfaces.look_at_outlets(now);
         self.journal.note(&mut self.control, &mut self.interfaces);
         self.workers.end_timing(now);
+        turn.stage("notices");
     }
 
     /// Fails when a worker has failed. Its share of every interface fails with it, and the cause may recur at once: so the
@@ -345,6 +364,9 @@ impl Daemon {
     /// [`Daemon::take_messages`].
     pub(crate) fn stop(mut self) -> (Report, Vec<String>) {
         self.requests.close();
+        if self.interfaces.nonstop().is_some() {
+            self.sources.configured.keep_exported();
+        }
         if let Some(node) = &mut self.graph.node {
             node.leave();
         }

@@ -7,6 +7,7 @@ use fingerpost_route::Control;
 use fingerpost_route::source::words::nearest;
 
 use super::pace::Pace;
+use super::turns::Turns;
 use crate::config::{Config, PacketPath};
 
 /// What a run is started with besides the configuration.
@@ -92,6 +93,7 @@ pub(super) struct Progress {
     /// Most routes since memory was last returned to the system.
     most_routes: usize,
     pub(super) pace: Pace,
+    pub(super) turns: Turns,
 }
 
 /// A table of so many routes is worth returning its memory when most of it goes.
@@ -101,7 +103,8 @@ impl Progress {
     /// Progress of a run that began at `started` and has learned all routes.
     pub(super) fn new(started: Instant) -> Self {
         let pace = Pace::new(Instant::now());
-        Self { started, load: started.elapsed(), generation: 0, most_routes: 0, pace }
+        let load = started.elapsed();
+        Self { started, load, generation: 0, most_routes: 0, pace, turns: Turns::default() }
     }
 
     /// Time since the start.

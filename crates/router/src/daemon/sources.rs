@@ -1,16 +1,20 @@
 //! Route sources: the kernel, the configured ones, and commands. Configured sources are opened, read, and exchanged while
 //! the router runs.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
 use fingerpost_route::source::{
     RouteSource, SessionSpec, SourceError, SourceKind, SourceSpec, Transport, file, find,
 };
-use fingerpost_route::{Control, RouteEvent, SourceId};
+use fingerpost_route::{Control, RouteEvent, RouteUpdate, SourceId};
 
+use super::export::Exporter;
 use super::kernel::KernelSource;
 use super::sessions::{self, Listener, SeatReport, Turn};
+use super::static_routes::{Probes, StaticRoutes};
+use super::turns::Histogram;
 use crate::config::{Listen, Source};
 
 /// Time for which routes stay without a session, unless configured: as long as a restart of a large router's daemons takes.
@@ -26,6 +30,7 @@ pub(super) struct Fed {
 enum By {
     /// It was read to its end.
     Reading(SourceId),
+    Static(StaticRoutes),
     Sessions(Box<Listener>),
 }
 
@@ -35,6 +40,8 @@ pub(super) struct Sources {
     pub(super) configured: Configured,
     /// Source of routes that commands make.
     pub(super) command: SourceId,
+    /// Times from a change to its visibility.
+    pub(super) visible: Histogram,
 }
 
 impl Sources {
@@ -51,11 +58,19 @@ impl Sources {
         now: Instant,
         said: &mut Vec<String>,
     ) -> usize {
-        let taken = self.configured.turn(control, now, said);
-        let mut mirrored =
-            self.configured.listeners().filter_map(|source| source.mirrored(control));
-        let mirrored = mirrored.find(|protocols| !protocols.is_empty());
-        self.kernel.leave_out(mirrored.unwrap_or_default());
+        let mut probes = Probes::default();
+        let taken = self.configured.turn(control, now, &mut probes, said);
+        self.kernel.probe(&probes.known);
+        self.kernel.ask(&probes.unknown);
+        let listeners = self.configured.listeners();
+        let mirrored: Vec<&[u8]> =
+            listeners.filter_map(|source| source.mirrored(control)).collect();
+        let first = mirrored.into_iter().find(|protocols| !protocols.is_empty());
+        // Our own static routes are no routes of the kernel.
+        let mut left_out = first.unwrap_or_default().to_vec();
+        left_out.extend(self.configured.fed.iter().filter_map(|fed| fed.source.exports_as()));
+        self.kernel.leave_out(&left_out);
+        self.configured.export(control, said);
         taken
     }
 
@@ -67,6 +82,12 @@ impl Sources {
         now: Instant,
         said: &mut Vec<String>,
     ) {
+        let seats = self.configured.listeners().flat_map(|listener| listener.lags(now));
+        for lag in seats.chain([self.kernel.lag(now)]) {
+            if all && !lag.is_zero() {
+                self.visible.add(lag);
+            }
+        }
         self.kernel.committed(all);
         for listener in self.configured.listeners_mut() {
             listener.committed(control, all, now, said);
@@ -79,6 +100,12 @@ impl Sources {
 pub(super) struct Configured {
     pub(super) fed: Vec<Fed>,
     idle: Idle,
+    /// Static routes in the kernel, by their protocol number.
+    exporters: BTreeMap<u8, Exporter>,
+    /// Exported routes may have changed.
+    unexported: bool,
+    /// Changes of links and addresses when the exporters looked last.
+    looked: (u64, u64),
 }
 
 /// Numbers by kind and distance: a number cannot be returned, but it can be used again.
@@ -107,34 +134,104 @@ pub(super) struct ConfiguredState {
     pub(super) kind: &'static str,
     /// State of the peer, of a source with sessions.
     pub(super) seat: Option<SeatReport>,
+    /// What the kernel made of its routes, where they are exported.
+    pub(super) exported: Option<ExportState>,
+}
+
+/// Counts of exported routes.
+pub(super) struct ExportState {
+    pub(super) routes: u64,
+    pub(super) refused: u64,
+    /// Reason of a refusal; empty without one.
+    pub(super) last_refusal: String,
 }
 
 impl Configured {
     fn listeners(&self) -> impl Iterator<Item = &Listener> {
         self.fed.iter().filter_map(|fed| match &fed.by {
             By::Sessions(listener) => Some(&**listener),
-            By::Reading(_) => None,
+            By::Reading(_) | By::Static(_) => None,
         })
     }
 
     fn listeners_mut(&mut self) -> impl Iterator<Item = &mut Listener> {
         self.fed.iter_mut().filter_map(|fed| match &mut fed.by {
             By::Sessions(listener) => Some(&mut **listener),
-            By::Reading(_) => None,
+            By::Reading(_) | By::Static(_) => None,
         })
     }
 
-    fn turn(&mut self, control: &mut Control, now: Instant, said: &mut Vec<String>) -> usize {
-        let Self { fed, idle } = self;
+    fn turn(
+        &mut self,
+        control: &mut Control,
+        now: Instant,
+        probes: &mut Probes,
+        said: &mut Vec<String>,
+    ) -> usize {
+        let Self { fed, idle, unexported, .. } = self;
         let mut taken = 0;
         for fed in fed {
-            let By::Sessions(listener) = &mut fed.by else { continue };
             let number = &mut |control: &mut Control, settings: &sessions::Settings| {
                 idle.number(control, settings.kind, settings.distance)
             };
-            taken += listener.turn(&mut Turn { control, now, number, said });
+            match &mut fed.by {
+                By::Reading(_) => {}
+                By::Static(routes) => {
+                    let changed = routes.turn(control, now, probes, said);
+                    *unexported |= changed > 0;
+                    taken += changed;
+                }
+                By::Sessions(listener) => {
+                    taken += listener.turn(&mut Turn { control, now, number, said });
+                }
+            }
         }
         taken
+    }
+
+    /// Has the kernel have the static routes that it is to have.
+    fn export(&mut self, control: &Control, said: &mut Vec<String>) {
+        let changes = (control.link_changes(), control.address_changes());
+        if std::mem::replace(&mut self.looked, changes) != changes {
+            self.exporters.values().for_each(Exporter::look);
+        }
+        for exporter in self.exporters.values() {
+            said.extend(exporter.take_messages());
+        }
+        if !std::mem::take(&mut self.unexported) {
+            return;
+        }
+        let exported = self.fed.iter().filter_map(|fed| fed.source.exports_as());
+        let protocols: BTreeSet<u8> = exported.collect();
+        self.exporters.retain(|protocol, _| protocols.contains(protocol));
+        for protocol in protocols {
+            let of = self.fed.iter().filter(|fed| fed.source.exports_as() == Some(protocol));
+            let routes = of.filter_map(|fed| match &fed.by {
+                By::Static(routes) => Some(routes.wanted()),
+                _ => None,
+            });
+            // The first source that has a key keeps it.
+            let wanted = routes.fold(BTreeMap::new(), |mut all, routes| {
+                for (key, route) in routes {
+                    all.entry(key).or_insert(route);
+                }
+                all
+            });
+            match self.exporters.entry(protocol) {
+                std::collections::btree_map::Entry::Occupied(known) => known.get().set(wanted),
+                std::collections::btree_map::Entry::Vacant(free) => match Exporter::new(protocol) {
+                    Ok(exporter) => free.insert(exporter).set(wanted),
+                    Err(error) => {
+                        said.push(format!("static routes stay out of the kernel: {error}"))
+                    }
+                },
+            }
+        }
+    }
+
+    /// Leaves exported routes in the kernel at the end.
+    pub(super) fn keep_exported(&self) {
+        self.exporters.values().for_each(Exporter::keep);
     }
 
     /// Reads a source to its end, or listens for its peers; returns messages for the log.
@@ -159,8 +256,16 @@ impl Configured {
         }
         let mut open = open(control, source)?;
         let id = self.idle.number(control, kind, source.distance.unwrap_or(kind.distance));
-        let said = say(control, source, id, open.as_mut());
-        self.fed.push(Fed { source: source.clone(), by: By::Reading(id) });
+        let (mut said, mut by) = (Vec::new(), By::Reading(id));
+        if kind.transport == Transport::None {
+            let mut routes = StaticRoutes::new(id);
+            routes.set(control, static_routes(open.as_mut()), source.probe());
+            by = By::Static(routes);
+            self.unexported = true;
+        } else {
+            said = say(control, source, id, open.as_mut());
+        }
+        self.fed.push(Fed { source: source.clone(), by });
         Ok(said)
     }
 
@@ -184,6 +289,12 @@ impl Configured {
             By::Reading(id) => {
                 let mut open = open(control, source)?;
                 say(control, source, *id, open.as_mut())
+            }
+            By::Static(routes) => {
+                let mut open = open(control, source)?;
+                routes.set(control, static_routes(open.as_mut()), source.probe());
+                self.unexported = true;
+                Vec::new()
             }
         };
         fed.source = source.clone();
@@ -215,6 +326,10 @@ impl Configured {
         let distance = source.distance.unwrap_or(kind.distance);
         let ids = match by {
             By::Reading(id) => vec![id],
+            By::Static(routes) => {
+                self.unexported = true;
+                vec![routes.id()]
+            }
             By::Sessions(listener) => listener.close().collect(),
         };
         for id in ids {
@@ -233,17 +348,50 @@ impl Configured {
     pub(super) fn state(&self, number: usize, now: Instant) -> Option<ConfiguredState> {
         self.fed.iter().find_map(|fed| {
             let kind = kind_of(&fed.source).name;
-            match &fed.by {
-                By::Reading(id) => {
-                    (id.index() == number).then_some(ConfiguredState { kind, seat: None })
+            let (mut seat, mut exported) = (None, None);
+            let id = match &fed.by {
+                By::Reading(id) => *id,
+                By::Static(routes) => {
+                    exported = self.export_state(&fed.source, routes);
+                    routes.id()
                 }
                 By::Sessions(listener) => {
-                    let seat = listener.seats().find(|seat| seat.id.index() == number)?;
-                    Some(ConfiguredState { kind, seat: Some(seat.report(now)) })
+                    let found = listener.seats().find(|seat| seat.id.index() == number)?;
+                    seat = Some(found.report(now));
+                    found.id
                 }
-            }
+            };
+            (id.index() == number).then_some(ConfiguredState { kind, seat, exported })
         })
     }
+
+    /// What the kernel made of the routes of a source.
+    fn export_state(&self, source: &Source, routes: &StaticRoutes) -> Option<ExportState> {
+        let exporter = self.exporters.get(&source.exports_as()?)?;
+        let wanted = routes.wanted();
+        exporter.exported(|exported| {
+            let own = |key: &_| wanted.contains_key(key);
+            let count = |all: usize| u64::try_from(all).expect("a count");
+            let mut refused = exported.refused.iter().filter(|(key, _)| own(key));
+            Some(ExportState {
+                routes: count(exported.accepted.iter().filter(|key| own(key)).count()),
+                refused: count(refused.clone().count()),
+                last_refusal: refused.next_back().map_or(String::new(), |(_, why)| why.clone()),
+            })
+        })
+    }
+}
+
+/// Routes of an open source of the configuration, which were checked as it was opened.
+fn static_routes(open: &mut dyn RouteSource) -> Vec<RouteUpdate> {
+    let mut routes = Vec::new();
+    let sink = &mut |event| {
+        if let RouteEvent::Route(route) = event {
+            routes.push(route);
+        }
+    };
+    open.finish(sink).expect("there is nothing to read");
+    routes
 }
 
 fn kind_of(source: &Source) -> &'static SourceKind {

@@ -95,7 +95,11 @@ impl Daemon {
             if *name != if family == 4 { &fib.algorithm_v4 } else { &fib.algorithm_v6 }[..] {
                 let change = AlgorithmChange { family: Some(family), name: name.clone() };
                 // One that cannot hold the table stays wanted, as it would at a start.
-                if let Err(error) = self.pin_algorithm(&change) {
+                let pinned = self.pin_algorithm(&change).and_then(|()| {
+                    self.commit_now();
+                    self.pinned(&change)
+                });
+                if let Err(error) = pinned {
                     self.journal.push(error.to_string());
                 }
             }
@@ -253,7 +257,7 @@ impl Running {
                     changes.routes(&index(at).routes, &source.routes);
                 }
                 Step::Again(at, source) => {
-                    if source.has_sessions() {
+                    if source.has_sessions() || source.kind == "fixed" {
                         let (was, is) = (told(index(at)), told(&source));
                         changes.push_if(&title(&source), Some(was), Some(is), false);
                     }
@@ -405,6 +409,8 @@ fn told(source: &Source) -> String {
         source.sweep_s.map(|seconds| format!("sweep_s {seconds}")),
         source.stale_s.map(|seconds| format!("stale_s {seconds}")),
         source.acknowledge.map(|wanted| format!("acknowledge {wanted}")),
+        source.exports_as().map(|protocol| format!("exported as protocol {protocol}")),
+        source.probe().map(|every| format!("next hops probed every {} ms", every.as_millis())),
     ];
     let parts = [(!source.routes.is_empty()).then(|| format!("{} routes", source.routes.len()))];
     let parts = parts.into_iter().chain([Some(distance)]).chain(settings).flatten();

@@ -93,30 +93,10 @@ impl View<'_> {
 }
 
 impl Daemon {
-    /// Uses an algorithm and no other, or chooses again; readers have it when this returns.
-    pub(super) fn pin_algorithm(
-        &mut self,
-        change: &AlgorithmChange,
-    ) -> Result<Vec<model::Fib>, ApiError> {
+    /// Uses an algorithm and no other, or chooses again, from the next commit on.
+    pub(super) fn pin_algorithm(&mut self, change: &AlgorithmChange) -> Result<(), ApiError> {
         let name = change.name.as_str();
-        let mut families = match change.family {
-            None => vec![4, 6],
-            Some(family @ (4 | 6)) => vec![family],
-            Some(_) => return Err(ApiError::at(Code::BadRequest, "family", "4 or 6 is needed")),
-        };
-        let named = ![AUTO, MEASURED].contains(&name);
-        if named {
-            families.retain(|family| names(*family).contains(&name));
-        }
-        if families.is_empty() {
-            let known = match change.family {
-                Some(family) => names(family),
-                None => [names(4), names(6)].concat(),
-            };
-            let words = left_out(name).unwrap_or_else(|| unknown("algorithm", name, known));
-            return Err(ApiError::at(Code::NotFound, "name", words));
-        }
-        for &family in &families {
+        for family in families(change)? {
             let pinned = self.control.pin_algorithm(family, (name != AUTO).then_some(name));
             pinned.map_err(|known| {
                 ApiError::at(Code::NotFound, "name", unknown("algorithm", name, known))
@@ -125,13 +105,19 @@ impl Daemon {
             let choice = if family == 4 { &mut fib.algorithm_v4 } else { &mut fib.algorithm_v6 };
             name.clone_into(choice);
         }
-        self.commit_now();
+        Ok(())
+    }
+
+    /// State of the lookup tables after such a choice, when no table is being built.
+    pub(super) fn pinned(&mut self, change: &AlgorithmChange) -> Result<Vec<model::Fib>, ApiError> {
+        let (name, families) = (change.name.as_str(), families(change)?);
         let fibs = self.view().fib_list();
         let leaving = fibs.iter().filter(|fib| families.contains(&fib.family));
         self.journal.extend(leaving.filter_map(model::Fib::leaves_xdp));
         let mut of_change =
             fibs.iter().filter(|fib| fib.table == MAIN_TABLE && families.contains(&fib.family));
-        match of_change.find(|fib| named && fib.algorithm != name) {
+        let other = |fib: &&model::Fib| is_named(name) && fib.algorithm != name;
+        match of_change.find(other) {
             // It stays pinned, and is used as soon as it can hold the table.
             Some(fib) => Err(ApiError::at(
                 Code::Refused,
@@ -144,6 +130,32 @@ impl Daemon {
             None => Ok(fibs),
         }
     }
+}
+
+fn is_named(name: &str) -> bool {
+    ![AUTO, MEASURED].contains(&name)
+}
+
+/// Families that a choice is for.
+fn families(change: &AlgorithmChange) -> Result<Vec<u8>, ApiError> {
+    let name = change.name.as_str();
+    let mut families = match change.family {
+        None => vec![4, 6],
+        Some(family @ (4 | 6)) => vec![family],
+        Some(_) => return Err(ApiError::at(Code::BadRequest, "family", "4 or 6 is needed")),
+    };
+    if is_named(name) {
+        families.retain(|family| names(*family).contains(&name));
+    }
+    if families.is_empty() {
+        let known = match change.family {
+            Some(family) => names(family),
+            None => [names(4), names(6)].concat(),
+        };
+        let words = left_out(name).unwrap_or_else(|| unknown("algorithm", name, known));
+        return Err(ApiError::at(Code::NotFound, "name", words));
+    }
+    Ok(families)
 }
 
 fn names(family: u8) -> Vec<&'static str> {

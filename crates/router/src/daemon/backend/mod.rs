@@ -184,8 +184,15 @@ impl Backend for Daemon {
         self.view().fib_list()
     }
 
-    fn choose_algorithm(&mut self, change: &AlgorithmChange) -> Result<Vec<Fib>, ApiError> {
-        self.pin_algorithm(change)
+    fn choose_algorithm(&mut self, change: &AlgorithmChange) -> Result<(), ApiError> {
+        self.pin_algorithm(change)?;
+        self.control.flush();
+        self.commit(Instant::now());
+        Ok(())
+    }
+
+    fn chosen_algorithm(&mut self, change: &AlgorithmChange) -> Option<Result<Vec<Fib>, ApiError>> {
+        (!self.control.is_building()).then(|| self.pinned(change))
     }
 
     fn open_verification(&mut self) -> Session {
@@ -321,6 +328,8 @@ impl View<'_> {
             workers: self.workers.len(),
             workers_alive: self.workers.alive(),
             resident_kib: report::resident_kib(),
+            turns: self.progress.turns.row(),
+            visible: self.sources.visible.row(),
         }
     }
 
@@ -355,6 +364,8 @@ impl View<'_> {
             lag_ms: 0.0,
             sessions: None,
             peer: None,
+            exported: None,
+            export_refused: None,
         };
         let kernel = &self.sources.kernel;
         if kernel.id().index() == number {
@@ -371,6 +382,14 @@ impl View<'_> {
         }
         if let Some(state) = self.sources.configured.state(number, now) {
             state.kind.clone_into(&mut row.kind);
+            if let Some(exported) = state.exported {
+                row.exported = Some(exported.routes);
+                row.export_refused = Some(exported.refused);
+                row.errors += exported.refused;
+                if exported.refused > 0 {
+                    row.last_error = exported.last_refusal;
+                }
+            }
             if let Some(seat) = state.seat {
                 row.errors += seat.errors;
                 row.last_error =

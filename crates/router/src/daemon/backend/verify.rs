@@ -15,6 +15,8 @@ use crate::api::session::Session;
 
 /// Longest piece of work: routes and packets continue between two of them.
 const PIECE: Duration = Duration::from_millis(1);
+/// Longest wait until all that is known is visible: what is not by then counts as skipped.
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
 /// Differences that are listed.
 const LISTED: usize = 100;
 
@@ -29,6 +31,8 @@ pub(in crate::daemon) struct Verifying {
     driver: Option<(u64, ProgramLookup)>,
     found: Verification,
     started: Instant,
+    /// All that was known at the start is not visible yet.
+    waits: bool,
 }
 
 /// A family of a table, and whose lookup is compared.
@@ -44,9 +48,10 @@ enum Part {
 const PARTS: [Part; 4] = [Part::LookupV4, Part::LookupV6, Part::DriverV4, Part::DriverV6];
 
 impl Daemon {
-    /// Begins to compare; all that is known by now is visible first.
+    /// Begins to compare; all that is known by now is visible first, without a turn that takes as long as a build.
     pub(super) fn open_comparison(&mut self) -> Session {
-        self.commit_now();
+        self.control.flush();
+        self.commit(Instant::now());
         let verifying = Verifying {
             tables: self.control.tables(),
             at: (0, 0),
@@ -55,6 +60,7 @@ impl Daemon {
             driver: None,
             found: Verification::default(),
             started: Instant::now(),
+            waits: true,
         };
         self.requests.verifications.open(verifying)
     }
@@ -63,10 +69,18 @@ impl Daemon {
     pub(super) fn compare(&mut self, number: u64) -> Option<Verification> {
         let verifying = self.requests.verifications.take(number);
         let mut verifying = verifying.expect("its requester holds the session until the result");
+        if verifying.waits {
+            let waited = verifying.started.elapsed();
+            verifying.waits = !self.control.is_visible() && waited < LONGEST_WAIT;
+            if verifying.waits {
+                self.requests.verifications.put(number, verifying);
+                return None;
+            }
+        }
         let table = verifying.tables[verifying.at.0];
         let part = PARTS[verifying.at.1];
         self.view().look_at_driver(&mut verifying, part);
-        let Verifying { tables, at, v4, v6, driver, found, started } = &mut verifying;
+        let Verifying { tables, at, v4, v6, driver, found, started, .. } = &mut verifying;
         let known = self.control.ribs(table).zip(self.control.fibs(table));
         let ((rib_v4, rib_v6), (fib_v4, fib_v6)) = known.expect("tables stay");
         let asked = driver.as_ref().map(|(_, asked)| asked);

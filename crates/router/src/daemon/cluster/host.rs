@@ -369,7 +369,7 @@ mod tests {
             let (v4, v6) = (fingerpost_lpm::v4().collect(), fingerpost_lpm::v6().collect());
             let options = ControlOptions { v4, v6, connected_from_addresses: true };
             let mut control = Control::new(options).unwrap();
-            let mut kernel = KernelSource::open(&mut control, false, None, None).unwrap();
+            let mut kernel = KernelSource::open(&mut control, false, None, None, &[]).unwrap();
             let mut hear = |control: &mut Control| {
                 while kernel.turn(control).unwrap() > 0 || !kernel.ready() {}
             };

@@ -28,7 +28,7 @@ use session::{End, Session};
 use socket::Socket;
 
 /// Time that one turn reads for.
-const BURST: Duration = Duration::from_millis(10);
+const BURST: Duration = Duration::from_millis(4);
 /// Most sessions at a time of one listening socket, and most peers that are accepted in a turn.
 const MOST_SESSIONS: usize = 64;
 
@@ -124,6 +124,12 @@ impl Listener {
     pub(super) fn mirrored(&self, control: &Control) -> Option<&'static [u8]> {
         let complete = |seat: &Seat| seat.session.is_some() && !control.source(seat.id).dumping;
         self.seats.iter().any(complete).then_some(self.settings.kind.mirrored)
+    }
+
+    /// Age of the first event of each session that is not visible.
+    pub(super) fn lags(&self, now: Instant) -> impl Iterator<Item = Duration> {
+        let sessions = self.seats.iter().filter_map(|seat| seat.session.as_ref());
+        sessions.map(move |session| session.lag(now))
     }
 
     /// Descriptors for poll.

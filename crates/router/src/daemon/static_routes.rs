@@ -1,0 +1,203 @@
+//! Static routes of one configured source, with liveness of their next hops.
+//!
+//! With liveness a path is used while its link is up and its neighbor replies: the kernel probes it every `probe_ms`, and
+//! reports it as failed after three probes without a reply, `retrans_time_ms` of the link's neighbor table apart (a second,
+//! unless configured). A route is left with its other paths, and is withdrawn with the last one: a route of a
+//! larger distance, metric or shorter prefix takes its place.
+//!
+//! Detection: at once for a link; for a neighbor at most `probe_ms` + 3 `retrans_time_ms` + 20 ms (see
+//!            `control/neighbors/unconfirmed.rs`). A next hop that is back is used again within `probe_ms`.
+//! Cost:      a request and two messages of the kernel a next hop and `probe_ms`.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use fingerpost_route::{
+    Control, NeighborRequest, NextHopState, Path, RouteEvent, RouteUpdate, SourceId, Target,
+};
+
+use super::export::Wanted;
+
+/// A next hop: table of its routes, gateway and link.
+type Hop = (u32, Option<IpAddr>, Option<u32>);
+
+/// Requests to the kernel about neighbors.
+#[derive(Debug, Default)]
+pub(super) struct Probes {
+    /// Neighbors to confirm.
+    pub(super) known: Vec<NeighborRequest>,
+    /// Neighbors to resolve.
+    pub(super) unknown: Vec<NeighborRequest>,
+}
+
+/// A next hop that is watched.
+#[derive(Clone, Copy, Debug, Default)]
+struct Watched {
+    alive: bool,
+    probed: Option<Instant>,
+}
+
+/// The routes of one source.
+pub(super) struct StaticRoutes {
+    id: SourceId,
+    routes: Vec<RouteUpdate>,
+    /// Target of each as the control side has it; `None` while no next hop replies.
+    sent: Vec<Option<Target>>,
+    /// Time between two probes; `None` without liveness.
+    probe: Option<Duration>,
+    hops: BTreeMap<Hop, Watched>,
+}
+
+impl StaticRoutes {
+    /// No routes yet, of the source of this number.
+    pub(super) fn new(id: SourceId) -> Self {
+        Self { id, routes: Vec::new(), sent: Vec::new(), probe: None, hops: BTreeMap::new() }
+    }
+
+    /// Number of the source.
+    pub(super) fn id(&self) -> SourceId {
+        self.id
+    }
+
+    /// Replaces the routes. Those that are not there any more are withdrawn.
+    pub(super) fn set(
+        &mut self,
+        control: &mut Control,
+        routes: Vec<RouteUpdate>,
+        probe: Option<Duration>,
+    ) {
+        let hops = routes
+            .iter()
+            .flat_map(|route| paths(&route.target).iter().map(|path| hop(route, path)));
+        let hops: BTreeMap<Hop, Watched> = match probe {
+            Some(_) => {
+                hops.map(|hop| (hop, self.hops.get(&hop).copied().unwrap_or_default())).collect()
+            }
+            None => BTreeMap::new(),
+        };
+        (self.routes, self.probe, self.hops) = (routes, probe, hops);
+        self.judge(control);
+        self.sent = self.routes.iter().map(|route| self.target(route)).collect();
+        control.handle(self.id, RouteEvent::StartOfTable);
+        for (route, target) in self.routes.iter().zip(&self.sent) {
+            if let Some(target) = target {
+                control.handle(self.id, event(route, target));
+            }
+        }
+        control.handle(self.id, RouteEvent::EndOfTable);
+    }
+
+    /// Follows the state of the next hops, and has those probed that are due. Returns how many routes changed.
+    pub(super) fn turn(
+        &mut self,
+        control: &mut Control,
+        now: Instant,
+        probes: &mut Probes,
+        said: &mut Vec<String>,
+    ) -> usize {
+        let Some(every) = self.probe else { return 0 };
+        let changed = self.judge(control);
+        for (&(table, gateway, link), watched) in &mut self.hops {
+            if watched.probed.is_some_and(|at| now.saturating_duration_since(at) < every) {
+                continue;
+            }
+            watched.probed = Some(now);
+            match control.next_hop_state(table, &Path { gateway, link, weight: 1 }) {
+                NextHopState::Replies(request) => probes.known.push(request),
+                NextHopState::Silent(request) | NextHopState::Unknown(request) => {
+                    probes.unknown.push(request);
+                }
+                NextHopState::Down | NextHopState::Up => {}
+            }
+        }
+        if changed.is_empty() {
+            return 0;
+        }
+        let mut taken = 0;
+        for at in 0..self.routes.len() {
+            let (route, target) = (&self.routes[at], self.target(&self.routes[at]));
+            if self.sent[at] == target {
+                continue;
+            }
+            control.handle(
+                self.id,
+                match &target {
+                    Some(target) => event(route, target),
+                    None => RouteEvent::Withdraw(route.key),
+                },
+            );
+            self.sent[at] = target;
+            taken += 1;
+        }
+        for ((_, gateway, link), alive) in changed {
+            let name = link.and_then(|link| control.links().find(|(number, ..)| *number == link));
+            let name = name.map(|(.., state)| format!(" on {}", state.name)).unwrap_or_default();
+            let gateway = gateway.map_or("the link".to_owned(), |gateway| gateway.to_string());
+            let what = if alive { "replies" } else { "is lost" };
+            said.push(format!("next hop {gateway}{name} {what}; static routes changed: {taken}"));
+        }
+        taken
+    }
+
+    /// Routes that packets follow now, by their key in the kernel.
+    pub(super) fn wanted(&self) -> Wanted {
+        let sent = self.routes.iter().zip(&self.sent);
+        let routes = sent.filter_map(|(route, target)| {
+            Some(RouteUpdate { target: target.clone()?, ..route.clone() })
+        });
+        routes.map(|route| (fingerpost_route::netlink::export::key(&route.key), route)).collect()
+    }
+
+    /// Looks at each next hop; returns those that are lost or back.
+    fn judge(&mut self, control: &Control) -> Vec<(Hop, bool)> {
+        let mut changed = Vec::new();
+        for (&hop, watched) in &mut self.hops {
+            let (table, gateway, link) = hop;
+            let alive = match control.next_hop_state(table, &Path { gateway, link, weight: 1 }) {
+                NextHopState::Replies(_) | NextHopState::Up => true,
+                NextHopState::Silent(_) | NextHopState::Down => false,
+                NextHopState::Unknown(_) => watched.alive,
+            };
+            if alive != watched.alive {
+                watched.alive = alive;
+                changed.push((hop, alive));
+            }
+        }
+        changed
+    }
+
+    /// What a route does by the paths whose next hops reply.
+    fn target(&self, route: &RouteUpdate) -> Option<Target> {
+        let alive =
+            |path: &&Path| self.hops.get(&hop(route, path)).is_none_or(|watched| watched.alive);
+        match &route.target {
+            Target::Path(path) => Some(path).filter(alive).map(|path| Target::Path(*path)),
+            Target::Paths(paths) => {
+                let left: Vec<Path> = paths.iter().filter(alive).copied().collect();
+                match left[..] {
+                    [] => None,
+                    [path] => Some(Target::Path(Path { weight: 1, ..path })),
+                    _ => Some(Target::Paths(left)),
+                }
+            }
+            other => Some(other.clone()),
+        }
+    }
+}
+
+fn hop(route: &RouteUpdate, path: &Path) -> Hop {
+    (route.key.table, path.gateway, path.link)
+}
+
+fn paths(target: &Target) -> &[Path] {
+    match target {
+        Target::Path(path) => std::slice::from_ref(path),
+        Target::Paths(paths) => paths,
+        _ => &[],
+    }
+}
+
+fn event(route: &RouteUpdate, target: &Target) -> RouteEvent {
+    RouteEvent::Route(RouteUpdate { target: target.clone(), ..route.clone() })
+}

@@ -14,8 +14,8 @@ use crate::sys;
 
 /// Classes to a power of two.
 const PARTS: u64 = 4;
-/// Powers of two of microseconds: up to 2^26, a minute.
-const POWERS: usize = 26;
+/// Powers of two of microseconds from 2^2: up to 2^26, a minute.
+const POWERS: usize = 24;
 
 /// Counts of durations by classes.
 #[derive(Clone, Debug)]

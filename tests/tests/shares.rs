@@ -26,6 +26,8 @@ const RATE: u64 = 15_000;
 const SECONDS: u64 = 8;
 /// What the shares may differ from the weights by.
 const TOLERANCE: f64 = 0.02;
+/// Looks in a row at which captures have not grown: they are complete.
+const AT_REST: u32 = 5;
 /// Share of the packets that a busy receiver may miss.
 const MISSED: f64 = 0.01;
 /// What the flows of a member that fails may lose: what was sent in that time, on a machine that runs other tests as well.
@@ -80,7 +82,8 @@ impl Lab {
             for (to, port) in [1_u8, 2].into_iter().flat_map(|to| (1..=PORTS).map(move |p| (to, p)))
             {
                 let sum = checksum(group, to, port);
-                let udp = [&port.to_be_bytes()[..], &[0, 9, 0, 8], &sum.to_be_bytes()].concat();
+                let udp = [&port.to_be_bytes()[..], &[0, 9, 0, 20], &sum.to_be_bytes(), &[0; 12]];
+                let udp = udp.concat();
                 let mut frame = frame_v4("10.0.1.2", &format!("10.{group}.0.{to}"), 64, 17, &udp);
                 frame[..6].copy_from_slice(&mac);
                 for byte in frame {
@@ -133,7 +136,15 @@ impl Lab {
         let sender = self.send(group);
         meanwhile();
         let said = sender.wait_with_output().expect("it was started").stdout;
-        std::thread::sleep(Duration::from_millis(500));
+        // tcpdump is behind on a busy machine, and what it has not read it does not write.
+        let sizes = || [0, 1, 2].map(|n| std::fs::metadata(file(n)).map_or(0, |file| file.len()));
+        let (mut before, mut same) = (sizes(), 0);
+        while same < AT_REST {
+            std::thread::sleep(Duration::from_millis(200));
+            let now = sizes();
+            same = if now == before { same + 1 } else { 0 };
+            before = now;
+        }
         for capture in &mut captures {
             let _ = std::process::Command::new("kill").arg(capture.id().to_string()).status();
             let _ = capture.wait();
@@ -148,9 +159,9 @@ impl Lab {
     }
 }
 
-/// Checksum of a UDP packet without content from 10.0.1.2 to 10.GROUP.0.TO, port 9 (RFC 768).
+/// Checksum of a UDP packet with twelve zeros from 10.0.1.2 to 10.GROUP.0.TO, port 9 (RFC 768).
 fn checksum(group: u8, to: u8, port: u16) -> u16 {
-    let words = [0x0a00, 0x0102, 0x0a00 | u16::from(group), to.into(), 17, 8, port, 9, 8];
+    let words = [0x0a00, 0x0102, 0x0a00 | u16::from(group), to.into(), 17, 20, port, 9, 20];
     let sum: u32 = words.into_iter().map(u32::from).sum();
     let folded = (sum & 0xffff) + (sum >> 16);
     let sum = !u16::try_from((folded & 0xffff) + (folded >> 16)).expect("it is folded");

@@ -3,6 +3,7 @@
 //! Source: RFC 4271 section 4.3 (prefixes, path attributes), RFC 4760 (next hops of IPv6), RFC 6396 section 2 (header of
 //! a record).
 
+pub mod dump;
 pub mod mrt;
 pub mod ribs;
 pub mod update;

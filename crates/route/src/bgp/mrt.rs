@@ -1,21 +1,33 @@
-//! Records of MRT files, and the BGP messages that collectors record: BGP4MP and BGP4MP_ET.
+//! Records of MRT files: the paths of table dumps, TABLE_DUMP and TABLE_DUMP_V2, and the BGP messages that collectors record,
+//! BGP4MP and BGP4MP_ET.
 //!
-//! Source: RFC 6396 sections 2, 3 and 4.4, RFC 8050 section 3 (messages with path identifiers). The header of a record has 12
-//! bytes: time u32, type u16, subtype u16, length u32, all in network order. Dumps of tables are read by
-//! [`crate::source::table`].
+//! Source: RFC 6396, RFC 8050 (path identifiers). The header of a record has 12 bytes: time u32, type u16, subtype u16, length
+//! u32, all in network order.
 //!
-//! Shape:  bytes -> [`Records`] -> [`Record`] -> [`Message`] -> statements, by [`Message::statements`].
+//! Shape:  bytes -> [`Records`] -> [`Record`] -> [`Message`] -> statements, by [`Message::statements`]; or
+//!         -> [`RibRecord`] -> [`RibEntry`], or -> [`OldEntry`].
 //! Cost:   a record is a slice of the file; that of [`super::update`] for its message.
 //! Limits: a file is in memory.
 
 use core::net::IpAddr;
 
+use super::ribs::Peer;
 use super::update::{self, Encoding, Statement};
-use super::{Fields, Words};
+use super::{Fields, Words, masked};
+use crate::event::AnyPrefix;
 
 /// Bytes of a record's header.
 pub const HEADER_BYTES: usize = 12;
 
+/// Real records stay below 1 MiB (a route of 1,000 peers); longer ones are not held in memory.
+pub const RECORD_BYTES: usize = 16 << 20;
+
+/// Type of records of a table dump, version 1.
+pub const TABLE_DUMP: u16 = 12;
+/// Type of records of a table dump, version 2.
+pub const TABLE_DUMP_V2: u16 = 13;
+/// Subtype of the record of TABLE_DUMP_V2 with the peers.
+pub const PEER_INDEX_TABLE: u16 = 1;
 /// Type of records with BGP messages.
 const BGP4MP: u16 = 16;
 /// Type of such records with microseconds behind the header (RFC 6396 section 3).
@@ -27,6 +39,13 @@ const AFI_IPV6: u16 = 2;
 /// Whether these bytes can be the header of a record with BGP messages; no text and no table dump can.
 pub fn is_updates(bytes: &[u8]) -> bool {
     matches!(bytes, [_, _, _, _, 0, 16 | 17, 0, 0..=11, ..])
+}
+
+/// Whether these bytes can be the header of a record of a type still in use (RFC 6396 section 4:
+/// OSPFv2 11, TABLE_DUMP 12, TABLE_DUMP_V2 13, BGP4MP 16 and 17, ISIS 32 and 33, OSPFv3 48 and 49).
+/// Text never can: it has no zero bytes.
+pub fn is_header(bytes: &[u8]) -> bool {
+    matches!(bytes, [_, _, _, _, 0, 11..=13 | 16 | 17 | 32 | 33 | 48 | 49, ..])
 }
 
 /// A record: header and body.
@@ -52,6 +71,11 @@ impl<'a> Records<'a> {
         Self(Fields(bytes))
     }
 
+    /// Bytes behind the records so far.
+    pub fn rest(&self) -> &'a [u8] {
+        self.0.0
+    }
+
     fn record(&mut self) -> Result<Record<'a>, Words> {
         let mut rest = self.0;
         let time = rest.array().map(u32::from_be_bytes)?;
@@ -75,6 +99,126 @@ impl<'a> Iterator for Records<'a> {
             self.0 = Fields(&[]);
         }
         Some(record)
+    }
+}
+
+/// Peer of a dump, with the number of its AS. A dump does not state which peers are internal: all count as external.
+pub type DumpedPeer = (Peer, u32);
+
+/// Peers of a record of subtype [`PEER_INDEX_TABLE`].
+///
+/// # Errors
+/// When it makes no sense.
+pub fn peer_index(mut body: Fields<'_>) -> Result<Vec<DumpedPeer>, Words> {
+    const V6: u8 = 1;
+    const LONG_AS: u8 = 2;
+    body.take(4)?; // the collector's identifier
+    body.counted()?; // name of the view
+    let count = body.u16()?;
+    let peer = |_| {
+        let kind = body.u8()?;
+        let bgp_id = body.array().map(u32::from_be_bytes)?;
+        let addr = body.next_hop(if kind & V6 == 0 { 4 } else { 16 })?;
+        let number = match kind & LONG_AS {
+            0 => body.u16()?.into(),
+            _ => body.array().map(u32::from_be_bytes)?,
+        };
+        Ok((Peer { addr, bgp_id, external: true }, number))
+    };
+    (0..count).map(peer).collect()
+}
+
+/// Record of TABLE_DUMP_V2 with the paths of a prefix.
+#[derive(Clone, Copy, Debug)]
+pub struct RibRecord<'a> {
+    /// Prefix.
+    pub prefix: AnyPrefix,
+    has_ids: bool,
+    count: u16,
+    rest: Fields<'a>,
+}
+
+/// Path of a prefix in a record of TABLE_DUMP_V2.
+#[derive(Clone, Copy, Debug)]
+pub struct RibEntry<'a> {
+    /// Number of its peer in the index table.
+    pub peer: u16,
+    /// Path identifier, or 0.
+    pub id: u32,
+    /// Path attributes, for [`update::attributes`].
+    pub attributes: Fields<'a>,
+}
+
+impl<'a> RibRecord<'a> {
+    /// Whether records of a subtype hold unicast prefixes.
+    pub fn is_of(subtype: u16) -> bool {
+        matches!(subtype, 2 | 4 | 6 | 8 | 10 | 12)
+    }
+
+    /// Paths of a record; `None` for other subtypes and families.
+    ///
+    /// # Errors
+    /// When it makes no sense.
+    pub fn of(subtype: u16, mut body: Fields<'a>) -> Result<Option<Self>, Words> {
+        if !Self::is_of(subtype) {
+            return Ok(None);
+        }
+        body.take(4)?; // sequence
+        let v6 = match subtype {
+            2 | 8 => false,
+            4 | 10 => true,
+            // RIB_GENERIC names its family.
+            _ => match update::family(&mut body)? {
+                Some(v6) => v6,
+                None => return Ok(None),
+            },
+        };
+        let (prefix, count) = (body.prefix(v6)?, body.u16()?);
+        Ok(Some(Self { prefix, has_ids: subtype >= 8, count, rest: body }))
+    }
+
+    /// Its paths. One that is not whole is an error.
+    pub fn entries(mut self) -> impl Iterator<Item = Result<RibEntry<'a>, Words>> {
+        (0..self.count).map(move |_| self.entry())
+    }
+
+    fn entry(&mut self) -> Result<RibEntry<'a>, Words> {
+        let peer = self.rest.u16()?;
+        self.rest.take(4)?; // time
+        let id = if self.has_ids { self.rest.array().map(u32::from_be_bytes)? } else { 0 };
+        Ok(RibEntry { peer, id, attributes: self.rest.counted()? })
+    }
+}
+
+/// Record of TABLE_DUMP: a path, with AS numbers of two bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct OldEntry<'a> {
+    /// Prefix.
+    pub prefix: AnyPrefix,
+    /// Peer that has it.
+    pub peer: DumpedPeer,
+    /// Path attributes, for [`update::attributes`].
+    pub attributes: Fields<'a>,
+}
+
+impl<'a> OldEntry<'a> {
+    /// Path of a record.
+    ///
+    /// # Errors
+    /// When it makes no sense.
+    pub fn of(subtype: u16, mut body: Fields<'a>) -> Result<Self, Words> {
+        body.take(4)?; // view u16, sequence u16
+        let len = match subtype {
+            AFI_IPV4 => 4,
+            AFI_IPV6 => 16,
+            _ => return Err("TABLE_DUMP of an unknown address family"),
+        };
+        let addr = body.next_hop(len)?;
+        let prefix = masked(addr, body.u8()?)?;
+        body.take(1 + 4)?; // status u8, time u32
+        let addr = body.next_hop(len)?;
+        let peer = (Peer { addr, bgp_id: 0, external: true }, body.u16()?.into());
+        Ok(Self { prefix, peer, attributes: body.counted()? })
     }
 }
 

@@ -19,10 +19,13 @@ pub const OPEN: u8 = 1;
 /// Bytes of a message's header: marker, length, type.
 const HEADER_BYTES: usize = 19;
 
-const ORIGIN: u8 = 1;
-const AS_PATH: u8 = 2;
-const MULTI_EXIT_DISC: u8 = 4;
-const LOCAL_PREF: u8 = 5;
+pub(super) const ORIGIN: u8 = 1;
+pub(super) const AS_PATH: u8 = 2;
+pub(super) const MULTI_EXIT_DISC: u8 = 4;
+pub(super) const LOCAL_PREF: u8 = 5;
+
+/// Type of a segment of AS_PATH whose AS numbers are in order.
+pub(super) const SEQUENCE: u8 = 2;
 
 const AFI_IPV4: u16 = 1;
 const AFI_IPV6: u16 = 2;
@@ -47,7 +50,7 @@ impl Encoding {
 }
 
 /// Path attributes that the next hop and the choice of a path depend on.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PathAttributes {
     /// Next hop.
     pub next_hop: IpAddr,
@@ -228,7 +231,6 @@ impl Read {
 /// Length of an AS path by RFC 4271, section 9.1.2.2: a set counts as one.
 fn as_path_len(mut data: Fields<'_>, short_as: bool) -> Result<u32, Words> {
     const SET: u8 = 1;
-    const SEQUENCE: u8 = 2;
     let mut len = 0;
     while !data.0.is_empty() {
         let (kind, count) = (data.u8()?, data.u8()?);

@@ -2,13 +2,18 @@
 //! bytes are cut up the result is equal.
 
 use std::io::Cursor;
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use super::table::{PeerChoice, TableParser, TableReader};
+use super::table::{FileHop, PeerChoice, TableEntry, TableParser, TableReader};
 use super::{Rejected, SourceKind, SourceSpec, bmp, fpm, kernel};
 use crate::RouteEvent;
+use crate::bgp::dump::{DumpPath, DumpPeer, DumpWriter};
+use crate::bgp::masked;
 use crate::bgp::mrt::{Message, Records};
-use crate::bgp::update::Statement;
+use crate::bgp::ribs::{Peer, rank};
+use crate::bgp::update::{PathAttributes, Statement};
+use crate::event::AnyPrefix;
 
 /// `bytes` as a table: whole, and one at a time.
 pub fn table(bytes: &[u8]) {
@@ -43,6 +48,77 @@ pub fn updates(bytes: &[u8]) {
         }
     }
     assert!(statements <= bytes.len());
+}
+
+/// `bytes` as paths of a table dump, which is written and read: for every choice of a peer the routes are those of the paths.
+pub fn dump(bytes: &[u8]) {
+    const PATH_BYTES: usize = 8;
+    let addr = |v6: bool, last: u8| match v6 {
+        true => IpAddr::from([0x20, 1, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last]),
+        false => IpAddr::from([192, 0, 2, last]),
+    };
+    let peer = |n: u8| DumpPeer {
+        bgp_id: u32::from(n ^ 2),
+        addr: addr(n % 2 == 1, n),
+        as_number: 64_512 + u32::from(n),
+    };
+    let peers: Vec<_> = (0..4).map(peer).collect();
+    let numbers: Vec<u32> = (0..600).collect();
+    let mut table: Vec<(AnyPrefix, Vec<DumpPath<'_>>)> = Vec::new();
+    for path in bytes.chunks_exact(PATH_BYTES) {
+        let &[flags, len, a, b, from, hop, value, as_len] = path else { unreachable!() };
+        let has = |bit: u8| flags & 1 << bit != 0;
+        if has(0) || table.is_empty() {
+            let (v4, v6) = (
+                [a, b, len, value],
+                u128::from_be_bytes([[a, b, hop, len]; 4].concat().try_into().expect("16 bytes")),
+            );
+            let prefix = match has(1) {
+                true => masked(v6.to_be_bytes().into(), len % 129),
+                false => masked(v4.into(), len % 33),
+            };
+            table.push((prefix.expect("within the family"), Vec::new()));
+        }
+        let (value, id) = (u32::from(value), if has(2) { u32::from(b) } else { 0 });
+        let path = DumpPath {
+            peer: u16::from(from % 4),
+            id,
+            since: value,
+            origin: from % 3,
+            as_path: &numbers[..2 * usize::from(as_len)],
+            next_hop: addr(has(3), hop),
+            med: has(4).then_some(value),
+            local_pref: has(5).then_some(value),
+        };
+        table.last_mut().expect("just added").1.push(path);
+    }
+    let mut dump = DumpWriter::new(Vec::new(), 0, "fuzz", &peers).expect("few peers");
+    for (prefix, paths) in &table {
+        dump.prefix(*prefix, paths).expect("few paths, of short AS paths");
+    }
+    let dump = dump.into_inner();
+    let of_path = |path: &DumpPath<'_>| {
+        let DumpPath { next_hop, local_pref, origin, med, .. } = *path;
+        let as_path_len = u32::try_from(path.as_path.len()).expect("few");
+        let attributes = PathAttributes { next_hop, local_pref, as_path_len, origin, med };
+        let DumpPeer { bgp_id, addr, .. } = peers[usize::from(path.peer)];
+        rank(&Peer { addr, bgp_id, external: true }, path.id, &attributes)
+    };
+    for choice in
+        [PeerChoice::First, PeerChoice::Best, PeerChoice::Number(0), PeerChoice::Number(3)]
+    {
+        let taken = table.iter().filter_map(|(prefix, paths)| {
+            let path = match choice {
+                PeerChoice::First => paths.first(),
+                PeerChoice::Number(number) => paths.iter().find(|path| path.peer == number),
+                PeerChoice::Best => paths.iter().min_by_key(|path| of_path(path)),
+            };
+            path.map(|path| TableEntry { prefix: *prefix, hop: FileHop::Addr(path.next_hop) })
+        });
+        let table = TableReader::new("fuzz", Cursor::new(dump.clone())).expect("it is in memory");
+        let read: Result<Vec<_>, _> = table.with_peer(choice).collect();
+        assert_eq!(read, Ok(taken.collect()), "{choice:?}");
+    }
 }
 
 /// `bytes` as a table that may be compressed.

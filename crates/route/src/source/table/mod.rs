@@ -343,7 +343,7 @@ impl TableParser {
         }
         match bytes.get(..SNIFF_BYTES) {
             None if self.ending == Ending::Open => Ok(Format::Unknown),
-            Some(head) if mrt::is_header(head) => Ok(Format::Mrt),
+            Some(head) if crate::bgp::mrt::is_header(head) => Ok(Format::Mrt),
             head if head.unwrap_or(bytes).contains(&0) => {
                 let what = "neither text (lines `PREFIX NEXTHOP`) nor MRT of a known type";
                 Err(wrong(what.into()))

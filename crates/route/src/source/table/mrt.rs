@@ -13,52 +13,13 @@
 use core::net::IpAddr;
 
 use super::{FileHop, Outcome, PeerChoice, Step, TableEntry, Until};
-use crate::bgp::mrt::HEADER_BYTES;
+use crate::bgp::mrt::{
+    HEADER_BYTES, OldEntry, PEER_INDEX_TABLE, RECORD_BYTES, RibEntry, RibRecord, TABLE_DUMP,
+    TABLE_DUMP_V2, peer_index,
+};
 use crate::bgp::ribs::{Peer, Rank, rank};
-use crate::bgp::{self, Fields, Words, masked, update};
+use crate::bgp::{self, Fields, Words, update};
 use crate::event::AnyPrefix;
-
-/// Real records stay below 1 MiB (a route of 1,000 peers); longer ones are not held in memory.
-const RECORD_BYTES: usize = 16 << 20;
-
-const TABLE_DUMP: u16 = 12;
-const TABLE_DUMP_V2: u16 = 13;
-const PEER_INDEX_TABLE: u16 = 1;
-
-/// Layout of the records of a subtype of TABLE_DUMP_V2.
-#[derive(Clone, Copy)]
-struct Layout {
-    /// Whether the prefixes are IPv6; `None` where the record names its family.
-    v6: Option<bool>,
-    /// Whether paths have identifiers.
-    paths: bool,
-}
-
-impl Layout {
-    /// `None` for subtypes without unicast prefixes.
-    fn of(subtype: u16) -> Option<Self> {
-        let (v6, paths) = match subtype {
-            2 => (Some(false), false),
-            4 => (Some(true), false),
-            6 => (None, false),
-            8 => (Some(false), true),
-            10 => (Some(true), true),
-            12 => (None, true),
-            _ => return None,
-        };
-        Some(Self { v6, paths })
-    }
-}
-
-const AFI_IPV4: u16 = 1;
-const AFI_IPV6: u16 = 2;
-
-/// Whether these bytes can be the header of a record of a type still in use (RFC 6396 section 4:
-/// OSPFv2 11, TABLE_DUMP 12, TABLE_DUMP_V2 13, BGP4MP 16 and 17, ISIS 32 and 33, OSPFv3 48 and 49).
-/// Text never can: it has no zero bytes.
-pub(super) fn is_header(bytes: &[u8]) -> bool {
-    matches!(bytes, [_, _, _, _, 0, 11..=13 | 16 | 17 | 32 | 33 | 48 | 49, ..])
-}
 
 /// What is kept from one record to the next.
 #[derive(Clone, Debug, Default)]
@@ -75,9 +36,9 @@ impl Mrt {
     pub(super) fn step(&mut self, bytes: &[u8], choice: PeerChoice) -> Step {
         let mut header = Fields(bytes);
         let Ok((kind, subtype, len)) = header.record() else { return Step::More };
-        let layout = Layout::of(subtype).filter(|_| kind == TABLE_DUMP_V2);
+        let routes = kind == TABLE_DUMP_V2 && RibRecord::is_of(subtype);
         let index = (kind, subtype) == (TABLE_DUMP_V2, PEER_INDEX_TABLE);
-        if layout.is_none() && kind != TABLE_DUMP && !(index && choice == PeerChoice::Best) {
+        if !routes && kind != TABLE_DUMP && !(index && choice == PeerChoice::Best) {
             return Step::Skip(HEADER_BYTES, Until::Bytes(len.into()), Outcome::Nothing);
         }
         let Some(size) = usize::try_from(len).ok().filter(|&size| size <= RECORD_BYTES) else {
@@ -85,10 +46,19 @@ impl Mrt {
             return Step::Skip(HEADER_BYTES, Until::Bytes(len.into()), Outcome::Reject(words));
         };
         let Some(body) = header.0.get(..size) else { return Step::More };
-        let found = match layout {
-            Some(layout) => self.version_2(Fields(body), layout, choice),
-            None if index => self.peer_index(Fields(body)).map(|()| None),
-            None => self.version_1(Fields(body), subtype, choice),
+        let body = Fields(body);
+        let found = if routes {
+            RibRecord::of(subtype, body).and_then(|record| match record {
+                Some(record) => self.version_2(record, choice),
+                None => Ok(None),
+            })
+        } else if index {
+            peer_index(body).map(|peers| {
+                self.peers = peers.into_iter().map(|(peer, _)| peer).collect();
+                None
+            })
+        } else {
+            OldEntry::of(subtype, body).and_then(|entry| self.version_1(&entry, choice))
         };
         let outcome = match found {
             Ok(Some(entry)) => Outcome::Entry(entry),
@@ -103,46 +73,17 @@ impl Mrt {
         self.best.take().map(|(_, entry)| entry)
     }
 
-    fn peer_index(&mut self, mut body: Fields<'_>) -> Result<(), Words> {
-        const V6: u8 = 1;
-        const LONG_AS: u8 = 2;
-        self.peers.clear();
-        body.take(4)?; // the collector's identifier
-        body.counted()?; // name of the view
-        for _ in 0..body.u16()? {
-            let kind = body.u8()?;
-            let bgp_id = body.array().map(u32::from_be_bytes)?;
-            let addr = body.next_hop(if kind & V6 == 0 { 4 } else { 16 })?;
-            body.take(if kind & LONG_AS == 0 { 2 } else { 4 })?;
-            self.peers.push(Peer { addr, bgp_id, external: true });
-        }
-        Ok(())
-    }
-
     fn version_1(
         &mut self,
-        mut body: Fields<'_>,
-        afi: u16,
+        found: &OldEntry<'_>,
         choice: PeerChoice,
     ) -> Result<Option<TableEntry>, Words> {
-        // view u16, sequence u16
-        body.take(4)?;
-        let (v6, addr_len) = match afi {
-            AFI_IPV4 => (false, 4),
-            AFI_IPV6 => (true, 16),
-            _ => return Err("TABLE_DUMP of an unknown address family"),
-        };
-        let addr = body.next_hop(addr_len)?;
-        let prefix = masked(addr, body.u8()?)?;
-        // status u8, time u32, peer address, peer AS u16
-        body.take(1 + 4)?;
-        let peer = body.next_hop(addr_len)?;
-        body.take(2)?;
+        let &OldEntry { prefix, peer: (peer, _), attributes } = found;
+        let v6 = prefix.family() == 6;
         let known = self.last == Some(prefix);
         if choice == PeerChoice::First && known {
             return Ok(None);
         }
-        let attributes = body.counted()?;
         let entry = |hop| TableEntry { prefix, hop: FileHop::Addr(hop) };
         match choice {
             PeerChoice::First => {
@@ -152,9 +93,9 @@ impl Mrt {
                 Ok(Some(entry(hop)))
             }
             PeerChoice::Number(number) => {
-                let at = self.peers.iter().position(|known| known.addr == peer);
+                let at = self.peers.iter().position(|known| known.addr == peer.addr);
                 let at = at.unwrap_or_else(|| {
-                    self.peers.push(Peer { addr: peer, bgp_id: 0, external: true });
+                    self.peers.push(peer);
                     self.peers.len() - 1
                 });
                 if at != usize::from(number) {
@@ -164,7 +105,6 @@ impl Mrt {
             }
             PeerChoice::Best => {
                 let attributes = update::attributes(attributes, v6, true)?.ok_or("no next hop")?;
-                let peer = Peer { addr: peer, bgp_id: 0, external: true };
                 let new = (rank(&peer, 0, &attributes), entry(attributes.next_hop));
                 self.last = Some(prefix);
                 match &mut self.best {
@@ -182,27 +122,15 @@ impl Mrt {
 
     fn version_2(
         &self,
-        mut body: Fields<'_>,
-        layout: Layout,
+        record: RibRecord<'_>,
         choice: PeerChoice,
     ) -> Result<Option<TableEntry>, Words> {
-        body.take(4)?; // sequence
-        let v6 = match layout.v6 {
-            Some(v6) => v6,
-            None => match update::family(&mut body)? {
-                Some(v6) => v6,
-                None => return Ok(None),
-            },
-        };
-        let prefix = body.prefix(v6)?;
-        let count = body.u16()?;
+        let prefix = record.prefix;
+        let v6 = prefix.family() == 6;
         let entry = |hop| TableEntry { prefix, hop: FileHop::Addr(hop) };
         let (mut hopless, mut best) = (false, None);
-        for _ in 0..count {
-            let index = body.u16()?;
-            body.take(4)?; // time
-            let path = if layout.paths { body.array().map(u32::from_be_bytes)? } else { 0 };
-            let attributes = body.counted()?;
+        for path in record.entries() {
+            let RibEntry { peer: index, id, attributes } = path?;
             match choice {
                 PeerChoice::Number(number) if number != index => continue,
                 PeerChoice::Best => {
@@ -211,7 +139,7 @@ impl Mrt {
                         let unknown =
                             Peer { addr: [0; 4].into(), bgp_id: index.into(), external: true };
                         let peer = self.peers.get(usize::from(index)).unwrap_or(&unknown);
-                        let rank = rank(peer, path, &attributes);
+                        let rank = rank(peer, id, &attributes);
                         if best.as_ref().is_none_or(|(known, _)| rank < *known) {
                             best = Some((rank, attributes.next_hop));
                         }

@@ -1,6 +1,7 @@
 //! MRT files of collectors, read by Fingerpost and by an independent parser: the same routes, peer by peer, and the same updates.
 //!
-//! The files are those of `mrt/` in `FINGERPOST_DATA`; two of them end inside a record.
+//! The files are those of `mrt/` in `FINGERPOST_DATA`; two of them end inside a record. Dumps that Fingerpost writes are read by that
+//! parser, by `bgpdump`, and by Fingerpost.
 
 #![allow(clippy::unwrap_used, reason = "these are the helpers of tests")]
 
@@ -9,6 +10,8 @@ use std::fs::File;
 use std::io::Cursor;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
 
 use bgpkit_parser::models::{ElemType, MrtMessage, TableDumpV2Message};
 use bgpkit_parser::{BgpElem, BgpkitParser};
@@ -17,7 +20,10 @@ use fingerpost_route::bgp::update::Statement;
 use fingerpost_route::source::SourceError;
 use fingerpost_route::source::table::decompress::Decoded;
 use fingerpost_route::source::table::{FileHop, PeerChoice, TableReader};
-use fingerpost_tests::tables;
+use fingerpost_tests::configuration::Configuration;
+use fingerpost_tests::netns::{Line, Router, exec};
+use fingerpost_tests::{patience, program, skip, tables};
+use serde_json::Value;
 
 /// A prefix with its next hop, if it has one.
 type Said = (String, Option<IpAddr>);
@@ -153,4 +159,129 @@ fn updates_are_those_of_the_oracle() {
         assert!(ours == want, "{name}: {:?}", ours.iter().zip(&want).find(|(a, b)| a != b));
         println!("{name}: {} statements", ours.len());
     }
+}
+
+/// Temporary folder, deleted when this is dropped.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("fingerpost-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What a command of the program prints.
+fn said_by(program: &Path, words: &[&str]) -> String {
+    let output = Command::new(program).args(words).output().unwrap();
+    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Routes as `bgpdump` reads them, by peer; `None` where it is not installed.
+fn bgpdump(file: &str) -> Option<BTreeMap<String, Vec<Said>>> {
+    let Ok(output) = Command::new("bgpdump").args(["-m", file]).output() else {
+        skip("bgpdump");
+        return None;
+    };
+    let mut routes: BTreeMap<String, Vec<Said>> = BTreeMap::new();
+    for line in String::from_utf8(output.stdout).unwrap().lines() {
+        let fields: Vec<&str> = line.split('|').collect();
+        let [peer, prefix, hop] = [fields[3], fields[5], fields[8]].map(str::to_owned);
+        routes.entry(peer).or_default().push((prefix, hop.parse().ok()));
+    }
+    Some(routes)
+}
+
+#[test]
+fn a_table_that_is_converted_has_its_routes_once_a_peer() {
+    let Some(program) = program() else { return skip("a build of fingerpost") };
+    let folder = Folder::new("convert");
+    let mut routes = Vec::new();
+    for (name, count) in [("v4-tier1-nh496.txt.xz", 5_000), ("v6-tier1-nh496.txt.xz", 2_000)] {
+        let text = tables::text(&tables::shipped().join(name));
+        let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        routes.extend(lines.iter().take(count).map(|line| (*line).to_owned()));
+    }
+    let (text, dump) = (folder.file("t.txt"), folder.file("t.mrt.bz2"));
+    std::fs::write(&text, routes.join("\n") + "\n").unwrap();
+    let convert = ["table", "convert", &text, "--to", "mrt", "--peers", "4", "-o", &dump, "--json"];
+    let done: Value = serde_json::from_str(&said_by(&program, &convert)).unwrap();
+    assert_eq!((&done["routes_v4"], &done["routes_v6"]), (&5_000.into(), &2_000.into()), "{done}");
+    assert_eq!(done["entries"], 28_000);
+    let split = |line: &String| {
+        let (prefix, hop) = line.split_once(' ').unwrap();
+        (prefix.to_owned(), hop.parse().ok())
+    };
+    let want: Vec<Said> = routes.iter().map(split).collect();
+    for choice in (0..4).map(PeerChoice::Number).chain([PeerChoice::First, PeerChoice::Best]) {
+        let (read, cut) = read(TableReader::open(dump.as_ref()).unwrap(), choice);
+        assert!(read == want && cut.is_none(), "{choice:?}: {} routes", read.len());
+    }
+    let none = read(TableReader::open(dump.as_ref()).unwrap(), PeerChoice::Number(4)).0;
+    assert_eq!(none, [], "a fifth peer");
+    let bytes = plain(dump.as_ref());
+    let elems: Vec<BgpElem> = oracle(&bytes).into_elem_iter().collect();
+    assert!(
+        elems.iter().step_by(4).map(said).eq(want.iter().cloned()),
+        "as the other parser reads"
+    );
+    let peers: Vec<String> = elems.iter().take(4).map(|elem| elem.peer_ip.to_string()).collect();
+    assert_eq!(peers, ["198.18.0.1", "198.18.0.2", "198.18.0.3", "198.18.0.4"]);
+    let back = said_by(&program, &["table", "convert", &dump, "--peer", "2", "--to", "text"]);
+    assert!(back.lines().eq(&routes), "and back as text");
+    let Some(others) = bgpdump(&dump) else { return };
+    assert!(others.keys().eq(&peers));
+    assert!(others.values().all(|routes| *routes == want), "as bgpdump reads it");
+}
+
+#[test]
+fn a_router_exports_what_it_has() {
+    let Some(line) = Line::new(&[]) else { return };
+    let text = "[[source]]\nkind = \"kernel\"\n[[source]]\nkind = \"fixed\"\nroutes = [\"192.0.2.0/24 via 10.0.2.2\", \
+                \"198.51.100.0/24 via 10.0.2.2 via 10.0.1.2\", \"2001:db8::/32 via fd02::2\", \"203.0.113.0/24 blackhole\"]\n";
+    let config = Configuration::new(&line.router, text);
+    let router = Router::start(&line.router, &config.path().display().to_string(), 2);
+    let folder = Folder::new("export");
+    let file = folder.file("routes.mrt.gz");
+    let done: Value = router.ask(&format!("route export --mrt {file} --source fixed"));
+    assert_eq!((&done["routes_v4"], &done["routes_v6"]), (&2.into(), &1.into()), "{done}");
+    assert_eq!((&done["paths"], &done["left_out"]), (&4.into(), &1.into()), "{done}");
+    let want = |hop: &str| hop.parse::<IpAddr>().ok();
+    let (routes, _) = read(TableReader::open(file.as_ref()).unwrap(), PeerChoice::First);
+    let prefixes = ["192.0.2.0/24", "198.51.100.0/24", "2001:db8::/32"].map(str::to_owned);
+    let (gateway, gateway_v6) = (want("10.0.2.2"), want("fd02::2"));
+    assert_eq!(routes[0], (prefixes[0].clone(), gateway));
+    assert!(routes.iter().map(|route| &route.0).eq(&prefixes), "{routes:?}");
+    assert_eq!(routes[2].1, gateway_v6);
+    let mut elems: Vec<Said> =
+        oracle(&plain(file.as_ref())).into_elem_iter().map(|e| said(&e)).collect();
+    elems.sort();
+    let second = (prefixes[1].clone(), want("10.0.1.2"));
+    let all = [
+        (prefixes[0].clone(), gateway),
+        second,
+        (prefixes[1].clone(), gateway),
+        (prefixes[2].clone(), gateway_v6),
+    ];
+    assert_eq!(elems, all, "every path of a route");
+    // All sources, of which the kernel's routes lead to links.
+    let done: Value = router.ask(&format!("route export --mrt {file}"));
+    assert!(done["left_out"].as_u64() > Some(1), "{done}");
+    let program = program().unwrap();
+    let words = format!("{} route export --mrt {file}.xz", program.display());
+    assert!(!exec(&line.router, &words).status.success(), "as xz a file is only read");
+    assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 1, "nothing is left beside it");
+    router.stop();
 }

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 
 use clap::{ArgMatches, Args};
 use fingerpost_lpm::{NextHopId, Prefix};
+use fingerpost_route::source::table::PeerChoice;
 use serde::Serialize;
 
 use super::choice::{self, Built};
@@ -37,6 +38,10 @@ struct Arguments {
     /// Table file: lines `PREFIX NEXTHOP`, or MRT; plain, .gz, .bz2, .xz or .zst. Several are read as one table
     #[arg(long, value_name = "FILE", required = true)]
     table: Vec<PathBuf>,
+    /// Which routes of an MRT dump of several peers: of the first peer that a prefix has, of the peer with this number, or
+    /// the best ones
+    #[arg(long, value_name = "first|N|best", default_value = "first")]
+    peer: PeerChoice,
     /// Lookup algorithm (`fingerpost algorithms` lists them); `auto` takes the fittest one for each family
     #[arg(long, value_name = "NAME", default_value = choice::AUTO)]
     #[arg(value_parser = choice::names(choice::AUTO), hide_possible_values = true)]
@@ -71,7 +76,7 @@ fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
         let words = "either addresses or `-`, not both (see fingerpost lookup --help)";
         return Err(Failure::new(Exit::Usage, words));
     }
-    let tables = Tables::load(&arguments.table)?;
+    let tables = Tables::load_of(&arguments.table, arguments.peer)?;
     let mut run = LookupRun::new(&tables, &arguments.algorithm);
     if stdin {
         stream(io::stdin().lock(), &mut run, output)?;

@@ -1,6 +1,7 @@
 //! `fingerpost route`: the routes of a running router.
 
 mod change;
+mod export;
 mod get;
 mod show;
 
@@ -14,7 +15,7 @@ pub(super) use get::{drivers, what};
 
 pub(super) const COMMAND: Command = Command {
     name: "route",
-    summary: "Routes of the running router: look up, list, add, delete",
+    summary: "Routes of the running router: look up, list, export, add, delete",
     examples: "",
     arguments: subcommands::<What>,
     run,
@@ -28,6 +29,9 @@ enum What {
     /// List routes, a line each
     #[command(after_help = show::EXAMPLES)]
     Show(show::Arguments),
+    /// Write the best routes to a file, as an MRT dump
+    #[command(after_help = export::EXAMPLES)]
+    Export(export::Arguments),
     /// Add a route
     #[command(after_help = change::ADD)]
     Add(change::Arguments),
@@ -49,6 +53,7 @@ fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
     match parsed::<What>(matches)? {
         What::Get(arguments) => get::run(&arguments, output),
         What::Show(arguments) => show::run(&arguments, output),
+        What::Export(arguments) => export::run(&arguments, output),
         What::Add(arguments) => change::run(Action::Add, &arguments, output),
         What::Del(arguments) => change::run(Action::Delete, &arguments, output),
         What::Change(arguments) => change::run(Action::Change, &arguments, output),

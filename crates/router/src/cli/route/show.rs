@@ -63,7 +63,7 @@ pub(super) struct Arguments {
 }
 
 /// A number, or the name of the one that has a name.
-fn table(text: &str) -> Result<u32, String> {
+pub(super) fn table(text: &str) -> Result<u32, String> {
     match text {
         "main" => Ok(MAIN_TABLE),
         _ => text.parse().map_err(|_| "the number of a table is needed, or `main`".to_owned()),

@@ -1,5 +1,6 @@
-//! `fingerpost table`: what is in a table, and whether all algorithms agree on it.
+//! `fingerpost table`: what is in a table, its other forms, and whether all algorithms agree on it.
 
+mod convert;
 mod info;
 
 use clap::{ArgMatches, Subcommand};
@@ -10,7 +11,7 @@ use super::output::Output;
 
 pub(super) const COMMAND: Command = Command {
     name: "table",
-    summary: "Statistics of a table file, and checks of the algorithms on it",
+    summary: "Statistics of a table file, its conversion, and checks of the algorithms on it",
     examples: "",
     arguments: subcommands::<What>,
     run,
@@ -21,6 +22,9 @@ enum What {
     /// Count the routes of a table, their lengths and next hops
     #[command(after_help = info::EXAMPLES)]
     Info(info::Arguments),
+    /// Write a table as text or MRT
+    #[command(after_help = convert::EXAMPLES)]
+    Convert(convert::Arguments),
     /// Compare algorithms with the oracle: random addresses, and the ends of all prefixes (fingerpost-lab)
     Check(lab::Any),
 }
@@ -28,6 +32,7 @@ enum What {
 fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
     match parsed::<What>(matches)? {
         What::Info(arguments) => info::run(&arguments, output),
+        What::Convert(arguments) => convert::run(&arguments, output),
         What::Check(_) => lab::start(),
     }
 }

@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 
 use bgpkit_parser::models::{ElemType, MrtMessage, TableDumpV2Message};
 use bgpkit_parser::{BgpElem, BgpkitParser};
+use fingerpost_route::AnyPrefix;
+use fingerpost_route::bgp::dump::{DumpPath, DumpPeer, DumpWriter};
 use fingerpost_route::bgp::mrt::{Message, Records};
 use fingerpost_route::bgp::update::Statement;
 use fingerpost_route::source::SourceError;
@@ -283,5 +285,147 @@ fn a_router_exports_what_it_has() {
     let words = format!("{} route export --mrt {file}.xz", program.display());
     assert!(!exec(&line.router, &words).status.success(), "as xz a file is only read");
     assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 1, "nothing is left beside it");
+    router.stop();
+}
+
+/// A record of BGP4MP with AS numbers of four bytes, of the peer 192.0.2.`peer`.
+fn recorded(seconds: u32, subtype: u16, peer: u8, content: &[u8]) -> Vec<u8> {
+    let session = [0, 0, 251, 244 + peer, 0, 0, 0, 9, 0, 0, 0, 1, 192, 0, 2, peer, 9, 9, 9, 9];
+    let body = [&session[..], content].concat();
+    let len = u32::try_from(body.len()).unwrap().to_be_bytes();
+    let time = (1_000_000 + seconds).to_be_bytes();
+    [&time[..], &[0, 16], &subtype.to_be_bytes(), &len, &body].concat()
+}
+
+/// An UPDATE message that withdraws a prefix of length 24, or announces it with a next hop.
+fn update(seconds: u32, peer: u8, prefix: [u8; 3], hop: Option<[u8; 4]>) -> Vec<u8> {
+    let prefix = [&[24][..], &prefix].concat();
+    let body = match hop {
+        None => [&[0, 4][..], &prefix, &[0, 0]].concat(),
+        Some(hop) => {
+            let path = [0x40, 1, 1, 0, 0x40, 2, 6, 2, 1, 0, 0, 251, 244, 0x40, 3, 4];
+            [&[0, 0, 0, 20][..], &path, &hop, &prefix].concat()
+        }
+    };
+    let len = u16::try_from(19 + body.len()).unwrap().to_be_bytes();
+    recorded(seconds, 4, peer, &[&[255; 16][..], &len, &[2], &body].concat())
+}
+
+/// Both peers have all of so many prefixes; the paths of the second are longer.
+fn dump_of(prefixes: u8) -> Vec<u8> {
+    let peer = |n: u8| DumpPeer {
+        bgp_id: n.into(),
+        addr: [192, 0, 2, n].into(),
+        as_number: 64_500 + u32::from(n),
+    };
+    let path = |peer, as_path, hop: [u8; 4]| DumpPath {
+        peer,
+        id: 0,
+        since: 0,
+        origin: 0,
+        as_path,
+        next_hop: hop.into(),
+        med: None,
+        local_pref: None,
+    };
+    let mut dump = DumpWriter::new(Vec::new(), 0, "", &[peer(1), peer(2)]).unwrap();
+    for n in 0..prefixes {
+        let prefix = AnyPrefix::parse(&format!("100.64.{n}.0/24")).unwrap();
+        let paths = [path(0, &[1], [10, 0, 2, 2]), path(1, &[1, 2], [10, 0, 1, 2])];
+        dump.prefix(prefix, &paths).unwrap();
+    }
+    dump.into_inner()
+}
+
+#[test]
+fn recorded_updates_are_replayed_in_their_time() {
+    const PREFIXES: u8 = 50;
+    let Some(line) = Line::new(&[]) else { return };
+    let folder = Folder::new("replay");
+    let cut = update(2, 1, [100, 64, 1], None);
+    let first = [update(0, 1, [100, 64, 0], None), cut[..cut.len() - 1].to_vec()].concat();
+    let nonsense = recorded(3, 4, 1, &[0; 7]);
+    let lost = recorded(6, 5, 1, &[0, 6, 0, 1]);
+    let second = [nonsense, lost, update(8, 2, [100, 65, 0], Some([10, 0, 1, 2]))].concat();
+    let files = [dump_of(PREFIXES), first, second];
+    let names = ["rib.mrt", "updates.1", "updates.2"].map(|name| folder.file(name));
+    for (name, bytes) in names.iter().zip(files) {
+        std::fs::write(name, bytes).unwrap();
+    }
+    let [rib, one, two] = &names;
+    let text = format!(
+        "[[source]]\nkind = \"kernel\"\n[[source]]\nkind = \"mrt\"\npath = \"{rib}\"\nupdates = [\"{one}\", \"{two}\"]\nspeed = 2\n"
+    );
+    let config = Configuration::new(&line.router, &text);
+    let router = Router::start(&line.router, &config.path().display().to_string(), 2);
+    let source = || {
+        let all: Vec<Value> = router.ask("source show");
+        all.into_iter().find(|source| source["name"] == "mrt").unwrap()
+    };
+    let until = Instant::now() + patience(Duration::from_secs(20));
+    let row = loop {
+        let row = source();
+        if row["in_sync"] == true || Instant::now() > until {
+            break row;
+        }
+    };
+    assert_eq!((&row["kind"], &row["in_sync"]), (&"mrt".into(), &true.into()), "{row}");
+    assert!(row["routes"].as_u64() >= Some(PREFIXES.into()), "the table is whole before: {row}");
+    router.wait_for("to replay", |said| said.iter().any(|line| line.contains("are replayed, in")));
+    let said = router.said();
+    let words = |part: &str| said.iter().find(|line| line.contains(part)).unwrap().clone();
+    // 8 s at twice the speed.
+    let took = words("are replayed, in");
+    let seconds = took.split(", in ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
+    assert!((4.0..15.0).contains(&seconds.parse::<f64>().unwrap()), "{took}");
+    assert!(words("updates.1").contains("cut short in record 2: the 1 records before"), "{said:?}");
+    let row = source();
+    assert_eq!((&row["errors"], &row["in_sync"]), (&1.into(), &true.into()), "{row}");
+    assert_eq!(row["messages"], u64::from(PREFIXES) + 5, "{row}");
+    let rows: Vec<Value> = router.ask_lines("route show --source mrt");
+    assert_eq!(rows.len(), usize::from(PREFIXES) + 1);
+    // Only the second peer is left.
+    assert!(rows.iter().all(|row| row["paths"][0]["gateway"] == "10.0.1.2"), "{rows:#?}");
+    router.stop();
+}
+
+#[test]
+fn one_peer_is_replayed_as_fast_as_possible_and_again_for_another_one() {
+    let Some(line) = Line::new(&[]) else { return };
+    let folder = Folder::new("replay-peer");
+    let file = folder.file("all.mrt");
+    let hour = update(3600, 1, [100, 64, 0], None);
+    std::fs::write(
+        &file,
+        [dump_of(20), update(0, 2, [100, 65, 0], Some([10, 0, 1, 2])), hour].concat(),
+    )
+    .unwrap();
+    let text = |peer: &str| {
+        format!(
+            "[[source]]\nkind = \"kernel\"\n[[source]]\nkind = \"mrt\"\npath = \"{file}\"\nspeed = \"max\"\npeer = {peer}\n"
+        )
+    };
+    let config = Configuration::new(&line.router, &text("0"));
+    let router = Router::start(&line.router, &config.path().display().to_string(), 2);
+    let replayed = |times: usize| {
+        router.wait_for("to replay", |said| {
+            said.iter().filter(|line| line.contains("are replayed, in")).count() == times
+        });
+        let rows: Vec<Value> = router.ask_lines("route show --source mrt");
+        let hops = rows.iter().map(|row| row["paths"][0]["gateway"].as_str().unwrap().to_owned());
+        (rows.len(), hops.collect::<std::collections::BTreeSet<_>>())
+    };
+    let hops = |hop: &str| std::iter::once(hop.to_owned()).collect();
+    assert_eq!(replayed(1), (19, hops("10.0.2.2")));
+    std::fs::write(config.path(), text("1")).unwrap();
+    let _: Value = router.ask(&format!("config apply {}", config.path().display()));
+    assert_eq!(replayed(2), (21, hops("10.0.1.2")));
+    // The dump alone, as a file.
+    let text = text("1").replace("\"mrt\"", "\"file\"").replace("speed = \"max\"\n", "");
+    std::fs::write(config.path(), text).unwrap();
+    let _: Value = router.ask(&format!("config apply {}", config.path().display()));
+    let rows: Vec<Value> = router.ask_lines("route show --source file");
+    assert_eq!(rows.len(), 20);
+    assert!(rows.iter().all(|row| row["paths"][0]["gateway"] == "10.0.1.2"), "{rows:#?}");
     router.stop();
 }

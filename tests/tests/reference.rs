@@ -289,6 +289,7 @@ fn value(kind: &str, types: &BTreeMap<String, Type>) -> String {
         "String" | "PathBuf" => "string".to_owned(),
         "bool" => "true, false".to_owned(),
         "u8" | "u16" | "u32" | "u64" | "usize" => "integer".to_owned(),
+        "Choice" => "integer or string".to_owned(),
         "Cores" => "\"auto\" or list of integers".to_owned(),
         "Size" => "size: bytes, `\"16M\"`".to_owned(),
         "GivenRate" => "packets a second, or `\"8Mbps\"`".to_owned(),
@@ -325,7 +326,10 @@ fn section(
         keys.entry(path.to_owned()).or_default().push(name.clone());
         let of = types.get(inner(kind));
         match of {
-            Some(of) if !of.lowercase && !matches!(inner(kind), "Cores" | "Size" | "GivenRate") => {
+            Some(of)
+                if !of.lowercase
+                    && !matches!(inner(kind), "Cores" | "Choice" | "Size" | "GivenRate") =>
+            {
                 below.push((name, kind.contains("Vec<"), of));
             }
             _ => {

@@ -15,7 +15,7 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use super::update::PathAttributes;
-use crate::event::AnyPrefix;
+use crate::event::{self, AnyPrefix, MAIN_TABLE, RouteEvent, RouteKey, RouteUpdate, Target};
 
 /// LOCAL_PREF of a path without one.
 const LOCAL_PREF: u32 = 100;
@@ -41,6 +41,20 @@ pub struct Change {
     pub prefix: AnyPrefix,
     /// Its next hop; `None` for none any more.
     pub next_hop: Option<IpAddr>,
+}
+
+impl Change {
+    /// The event of the change. Routes that a router itself originates have no next hop, and are left out.
+    pub fn event(self) -> RouteEvent {
+        let key = RouteKey { table: MAIN_TABLE, prefix: self.prefix, metric: 0 };
+        match self.next_hop.filter(|hop| !hop.is_unspecified()) {
+            Some(hop) => {
+                let path = event::Path { gateway: Some(hop), link: None, weight: 1 };
+                RouteEvent::Route(RouteUpdate::new(key, Target::Path(path)))
+            }
+            None => RouteEvent::Withdraw(key),
+        }
+    }
 }
 
 #[derive(Clone, Debug)]

@@ -35,7 +35,7 @@ struct FileSource {
 
 impl FileSource {
     fn new(spec: &SourceSpec) -> Self {
-        let parser = TableParser::new(spec.name.clone());
+        let parser = TableParser::new(spec.name.clone()).with_peer(spec.peer);
         Self { parser, started: false, ended: false }
     }
 

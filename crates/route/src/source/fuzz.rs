@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use super::table::{FileHop, PeerChoice, TableEntry, TableParser, TableReader};
-use super::{Rejected, SourceKind, SourceSpec, bmp, fpm, kernel};
+use super::{Rejected, SourceKind, SourceSpec, bmp, fpm, kernel, mrt};
 use crate::RouteEvent;
 use crate::bgp::dump::{DumpPath, DumpPeer, DumpWriter};
 use crate::bgp::masked;
@@ -34,8 +34,11 @@ pub fn table(bytes: &[u8]) {
     }
 }
 
-/// `bytes` as recorded updates.
+/// `bytes` as recorded updates, and as the records of a replay: whole, and one at a time.
 pub fn updates(bytes: &[u8]) {
+    for peer in [PeerChoice::Best, PeerChoice::Number(0)] {
+        assert_eq!(replay(bytes, usize::MAX, peer), replay(bytes, 1, peer));
+    }
     let mut statements = 0;
     for record in Records::new(bytes).flatten() {
         if let Ok(Some(message)) = Message::of(&record) {
@@ -48,6 +51,28 @@ pub fn updates(bytes: &[u8]) {
         }
     }
     assert!(statements <= bytes.len());
+}
+
+/// What a replay comes to: its events in any order, as the loss of a peer has them, whether it broke off, and what was refused.
+fn replay(bytes: &[u8], size: usize, peer: PeerChoice) -> (Vec<String>, bool, Rejected) {
+    let spec = SourceSpec { peer, speed: mrt::Speed::Max, ..SourceSpec::default() };
+    let Ok(mut source) = (mrt::KIND.open)(&spec) else { unreachable!() };
+    let (now, mut buffer, mut said, mut failed) = (Instant::now(), Vec::new(), Vec::new(), false);
+    let mut sink = |event: RouteEvent| said.push(format!("{event:?}"));
+    for piece in bytes.chunks(size) {
+        buffer.extend_from_slice(piece);
+        match source.input(&buffer, now, &mut sink) {
+            Ok(taken) => drop(buffer.drain(..taken)),
+            Err(_) => {
+                failed = true;
+                break;
+            }
+        }
+    }
+    assert!(source.due().is_none());
+    let _ = source.finish(&mut sink);
+    said.sort();
+    (said, failed, source.rejected())
 }
 
 /// `bytes` as paths of a table dump, which is written and read: for every choice of a peer the routes are those of the paths.

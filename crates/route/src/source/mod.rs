@@ -9,6 +9,7 @@ mod fpm;
 pub mod fuzz;
 pub mod kernel;
 pub mod line;
+pub mod mrt;
 #[cfg(test)]
 pub(crate) mod real;
 mod replay;
@@ -21,7 +22,8 @@ use std::time::{Duration, Instant};
 use crate::event::{RouteEvent, RouteKey};
 
 /// All sources, in the order that `--help` lists them.
-pub static SOURCES: &[SourceKind] = &[fixed::KIND, file::KIND, kernel::KIND, fpm::KIND, bmp::KIND];
+pub static SOURCES: &[SourceKind] =
+    &[fixed::KIND, file::KIND, kernel::KIND, fpm::KIND, bmp::KIND, mrt::KIND];
 
 /// The source that configuration calls by this name.
 pub fn find(name: &str) -> Option<&'static SourceKind> {
@@ -54,6 +56,11 @@ pub trait RouteSource: Send {
     /// Time passes. A source whose input has no end of table finds it by the clock: call this some times a second.
     fn tick(&mut self, now: Instant, sink: &mut dyn FnMut(RouteEvent)) {
         let _ = (now, sink);
+    }
+    /// When the next message is due, of a source that keeps the times of a record: until then [`RouteSource::input`] takes
+    /// nothing. `None` when it takes more bytes.
+    fn due(&self) -> Option<Instant> {
+        None
     }
     /// Requests and acknowledgements to send: a datagram each, or the next bytes of a session.
     fn output(&mut self, out: &mut Vec<Vec<u8>>) {
@@ -107,6 +114,8 @@ pub enum Transport {
     None,
     /// A file, read once.
     File,
+    /// Files of records, one behind the other, which are taken when they are due ([`RouteSource::due`]).
+    Replay,
     /// Two netlink sockets (NETLINK_ROUTE) joined to these groups. Requests go to the one and are answered there; the
     /// other is read empty before anything of the first is given to the source.
     Netlink {
@@ -132,6 +141,10 @@ pub struct SourceSpec {
     pub routes: Vec<String>,
     /// Names of links that static routes may use, with their kernel index.
     pub links: Vec<(String, u32)>,
+    /// Which peer's routes of MRT files are taken.
+    pub peer: table::PeerChoice,
+    /// Speed of a replay.
+    pub speed: mrt::Speed,
     /// Settings of a session.
     pub session: SessionSpec,
 }

@@ -10,6 +10,7 @@ mod store;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::Duration;
 
 pub(crate) use fingerpost_command::choice::left_out;
@@ -18,6 +19,8 @@ use fingerpost_packet::feature::{FeatureSettings, Mistake as Wrong};
 use fingerpost_route::fib::FibOptions;
 use fingerpost_route::group::GroupMode;
 use fingerpost_route::netlink::route::PROTOCOL_FINGERPOST;
+use fingerpost_route::source::mrt::Speed;
+use fingerpost_route::source::table::PeerChoice;
 use fingerpost_route::source::words::unknown;
 use fingerpost_route::source::{SourceError, SourceSpec, Transport};
 use serde::Deserialize;
@@ -131,9 +134,9 @@ impl PacketPath {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Source {
     /// Kind of source: `kernel` (the kernel's routes), `file` (a table file), `fixed` (static routes), `fpm` (FRR's
-    /// zebra, which connects) or `bmp` (a BGP router, which connects).
+    /// zebra, which connects), `bmp` (a BGP router, which connects) or `mrt` (recorded updates, which are replayed).
     pub(crate) kind: String,
-    /// Table file of kind `file`.
+    /// Table file of kind `file`; first file of kind `mrt`: a table dump, or recorded updates.
     #[serde(default)]
     pub(crate) path: Option<PathBuf>,
     /// Static routes of kind `fixed`, as `ip route` writes them: `"10.0.0.0/8 via 192.0.2.1 dev eth0"`.
@@ -178,6 +181,40 @@ pub(crate) struct Source {
     /// Milliseconds between two probes of a next hop with `liveness`, 100 to 60000; without it 1000.
     #[serde(default)]
     pub(crate) probe_ms: Option<u32>,
+    /// Further files of kind `mrt`, in order: the updates that follow `path`.
+    #[serde(default)]
+    pub(crate) updates: Vec<PathBuf>,
+    /// Speed of a replay, of kind `mrt`: so many times as fast as recorded, or `"max"`, as fast as possible; without it 1.
+    #[serde(default)]
+    pub(crate) speed: Option<Choice>,
+    /// Whose routes of MRT files are taken, of kinds `file` and `mrt`: a peer's number, or `"best"`, the best path of each prefix; of
+    /// kind `file` without it `"first"`, the first peer that a prefix has, of `mrt` `"best"`.
+    #[serde(default)]
+    pub(crate) peer: Option<Choice>,
+}
+
+/// A number, or a word.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(untagged, expecting = "a number or a word is needed")]
+pub(crate) enum Choice {
+    Number(u32),
+    Word(String),
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => number.fmt(f),
+            Self::Word(word) => f.write_str(word),
+        }
+    }
+}
+
+impl Choice {
+    /// What it names; its default where there is none.
+    fn of<T: Default + FromStr>(choice: Option<&Self>) -> Result<T, T::Err> {
+        choice.map_or(Ok(T::default()), |choice| choice.to_string().parse())
+    }
 }
 
 /// Where static routes are written besides our own tables.
@@ -240,6 +277,44 @@ impl Source {
     pub(crate) fn has_sessions(&self) -> bool {
         let kind = fingerpost_route::source::find(&self.kind);
         kind.is_some_and(|kind| matches!(kind.transport, Transport::Sessions { .. }))
+    }
+
+    /// Whether all of its routes are there once it is opened.
+    pub(crate) fn is_read_once(&self) -> bool {
+        !self.has_sessions() && self.kind != "mrt"
+    }
+
+    /// Whose routes are taken.
+    pub(crate) fn peer_choice(&self) -> PeerChoice {
+        Choice::of(self.peer.as_ref()).expect("checked with the configuration")
+    }
+
+    /// Speed of a replay.
+    pub(crate) fn replay_speed(&self) -> Speed {
+        Choice::of(self.speed.as_ref()).expect("checked with the configuration")
+    }
+
+    /// What is wrong with the keys for MRT files, each with its key.
+    fn check_mrt(&self) -> Vec<(&'static str, String)> {
+        let (is_mrt, kind) = (self.kind == "mrt", &self.kind);
+        let given = [("updates", !self.updates.is_empty()), ("speed", self.speed.is_some())];
+        let only = |key| (key, format!("source {kind:?}: `{key}` goes with kind \"mrt\" only"));
+        let given = given.into_iter().filter(|(_, given)| *given && !is_mrt);
+        let mut wrong: Vec<_> = given.map(|(key, _)| only(key)).collect();
+        if self.peer.is_some() && !is_mrt && kind != "file" {
+            let what = format!("source {kind:?}: `peer` goes with kinds \"file\" and \"mrt\" only");
+            wrong.push(("peer", what));
+        }
+        match Choice::of::<PeerChoice>(self.peer.as_ref()) {
+            Err(what) => wrong.push(("peer", format!("peer: {what}"))),
+            Ok(PeerChoice::First) if is_mrt && self.peer.is_some() => {
+                wrong.push(("peer", "peer of a replay: a peer's number, or `best`".to_owned()));
+            }
+            Ok(_) => {}
+        }
+        let speed = Choice::of::<Speed>(self.speed.as_ref());
+        wrong.extend(speed.err().map(|what| ("speed", format!("speed: {what}"))));
+        wrong
     }
 
     /// Where it listens, if its peers connect.
@@ -567,12 +642,13 @@ impl Config {
                 continue;
             }
             for (field, wanted, given) in [
-                ("path", "file", source.path.is_some()),
-                ("routes", "fixed", !source.routes.is_empty()),
+                ("path", &["file", "mrt"][..], source.path.is_some()),
+                ("routes", &["fixed"], !source.routes.is_empty()),
             ] {
-                if (kind == wanted) != given {
+                if wanted.contains(&&**kind) != given {
+                    let wanted = wanted.join("\" or \"");
                     let what = format!(
-                        "source {kind:?}: `{field}` goes with kind {wanted:?} and only with it"
+                        "source {kind:?}: `{field}` goes with kind \"{wanted}\" and only with it"
                     );
                     let place = format!("source.{i}.{field}");
                     wrong.push(match given {
@@ -588,6 +664,7 @@ impl Config {
                 wrong_keys
                     .into_iter()
                     .chain(source.check_static())
+                    .chain(source.check_mrt())
                     .map(|(key, what)| Wrong::new(format!("source.{i}.{key}"), what)),
             );
             let Some(listen) = source.listens_at() else { continue };
@@ -638,11 +715,13 @@ impl Config {
         let kind = fingerpost_route::source::find("fixed").expect("it is in the registry");
         let mut wrong = self.check_feature_files();
         for (i, source) in self.source.iter().enumerate() {
-            if let Some(path) = &source.path
-                && let Err(error) = readable(path)
-            {
-                let what = format!("{}: {error}", path.display());
-                wrong.push(Wrong::new(format!("source.{i}.path"), what));
+            let further = source.updates.iter().enumerate();
+            let further = further.map(|(at, path)| (format!("updates.{at}"), path));
+            for (key, path) in source.path.iter().map(|path| ("path".into(), path)).chain(further) {
+                if let Err(error) = readable(path) {
+                    let what = format!("{}: {error}", path.display());
+                    wrong.push(Wrong::new(format!("source.{i}.{key}"), what));
+                }
             }
             let open = |routes: &[String]| {
                 let (routes, links) = (routes.to_vec(), links.to_vec());
@@ -876,7 +955,7 @@ mod tests {
                 "[[source]]\nkind = \"kernal\"",
                 "2: unknown source kind `kernal`, did you mean `kernel`?",
             ),
-            ("[[source]]\nkind = \"file\"", "`path` goes with kind \"file\""),
+            ("[[source]]\nkind = \"file\"", "`path` goes with kind \"file\" or \"mrt\""),
             ("[[source]]\nkind = \"kernel\"\npath = \"x\"", "`path` goes with"),
             ("[fib.knobs]\nbucket_ms = 5", "2: unknown field `bucket_ms`"),
             (

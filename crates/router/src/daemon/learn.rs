@@ -62,7 +62,7 @@ pub(super) fn learn(config: &Config, listen: bool) -> Result<Learned, DaemonErro
     let mut messages = Vec::new();
     let mut configured = Configured::default();
     let others = config.source.iter().filter(|source| source.kind != "kernel");
-    for source in others.filter(|source| listen || !source.has_sessions()) {
+    for source in others.filter(|source| listen || source.is_read_once()) {
         let failed = |error| DaemonError::Source { kind: source.kind.clone(), error };
         messages.extend(configured.feed(&mut control, source).map_err(failed)?);
     }

@@ -12,7 +12,7 @@ use fingerpost_route::{Control, RouteEvent, RouteUpdate, SourceId};
 
 use super::export::Exporter;
 use super::kernel::KernelSource;
-use super::sessions::{self, Listener, SeatReport, Turn};
+use super::sessions::{self, Listener, Player, SeatReport, Turn};
 use super::static_routes::{Probes, StaticRoutes};
 use super::turns::Histogram;
 use crate::config::{Listen, Source};
@@ -32,6 +32,7 @@ enum By {
     Reading(SourceId),
     Static(StaticRoutes),
     Sessions(Box<Listener>),
+    Replay(SourceId, Box<Player>),
 }
 
 /// All route sources of a run.
@@ -47,7 +48,9 @@ pub(super) struct Sources {
 impl Sources {
     /// Descriptors for poll.
     pub(super) fn fds(&self) -> impl Iterator<Item = RawFd> {
-        self.kernel.fds().into_iter().chain(self.configured.listeners().flat_map(Listener::fds))
+        let listeners = self.configured.listeners().flat_map(Listener::fds);
+        let players = self.configured.players().filter_map(Player::fd);
+        self.kernel.fds().into_iter().chain(listeners).chain(players)
     }
 
     /// Takes what peers have sent, and has the kernel's routes left out that they send, too. Returns how many changes
@@ -89,8 +92,12 @@ impl Sources {
             }
         }
         self.kernel.committed(all);
-        for listener in self.configured.listeners_mut() {
-            listener.committed(control, all, now, said);
+        for fed in &mut self.configured.fed {
+            match &mut fed.by {
+                By::Sessions(listener) => listener.committed(control, all, now, said),
+                By::Replay(_, player) => player.committed(all, now),
+                By::Reading(_) | By::Static(_) => {}
+            }
         }
     }
 }
@@ -150,14 +157,14 @@ impl Configured {
     fn listeners(&self) -> impl Iterator<Item = &Listener> {
         self.fed.iter().filter_map(|fed| match &fed.by {
             By::Sessions(listener) => Some(&**listener),
-            By::Reading(_) | By::Static(_) => None,
+            _ => None,
         })
     }
 
-    fn listeners_mut(&mut self) -> impl Iterator<Item = &mut Listener> {
-        self.fed.iter_mut().filter_map(|fed| match &mut fed.by {
-            By::Sessions(listener) => Some(&mut **listener),
-            By::Reading(_) | By::Static(_) => None,
+    fn players(&self) -> impl Iterator<Item = &Player> {
+        self.fed.iter().filter_map(|fed| match &fed.by {
+            By::Replay(_, player) => Some(&**player),
+            _ => None,
         })
     }
 
@@ -181,6 +188,7 @@ impl Configured {
                     *unexported |= changed > 0;
                     taken += changed;
                 }
+                By::Replay(id, player) => taken += player.turn(control, *id, now, said),
                 By::Sessions(listener) => {
                     taken += listener.turn(&mut Turn { control, now, number, said });
                 }
@@ -254,8 +262,16 @@ impl Configured {
             self.fed.push(Fed { source: source.clone(), by: By::Sessions(Box::new(listener)) });
             return Ok(Vec::new());
         }
+        let distance = source.distance.unwrap_or(kind.distance);
+        if kind.transport == Transport::Replay {
+            let mut player = play(source)?;
+            let id = self.idle.number(control, kind, distance);
+            player.begin(control, id);
+            self.fed.push(Fed { source: source.clone(), by: By::Replay(id, Box::new(player)) });
+            return Ok(Vec::new());
+        }
         let mut open = open(control, source)?;
-        let id = self.idle.number(control, kind, source.distance.unwrap_or(kind.distance));
+        let id = self.idle.number(control, kind, distance);
         let (mut said, mut by) = (Vec::new(), By::Reading(id));
         if kind.transport == Transport::None {
             let mut routes = StaticRoutes::new(id);
@@ -284,6 +300,11 @@ impl Configured {
         let said = match &mut fed.by {
             By::Sessions(listener) => {
                 listener.set(settings(source).expect("it is of the same kind"));
+                Vec::new()
+            }
+            By::Replay(id, player) => {
+                **player = play(source)?;
+                player.begin(control, *id);
                 Vec::new()
             }
             By::Reading(id) => {
@@ -325,7 +346,7 @@ impl Configured {
         let kind = kind_of(&source);
         let distance = source.distance.unwrap_or(kind.distance);
         let ids = match by {
-            By::Reading(id) => vec![id],
+            By::Reading(id) | By::Replay(id, _) => vec![id],
             By::Static(routes) => {
                 self.unexported = true;
                 vec![routes.id()]
@@ -354,6 +375,10 @@ impl Configured {
                 By::Static(routes) => {
                     exported = self.export_state(&fed.source, routes);
                     routes.id()
+                }
+                By::Replay(id, player) => {
+                    seat = Some(player.report(now));
+                    *id
                 }
                 By::Sessions(listener) => {
                     let found = listener.seats().find(|seat| seat.id.index() == number)?;
@@ -424,8 +449,15 @@ type Opened = Box<dyn RouteSource>;
 fn open(control: &Control, source: &Source) -> Result<Opened, SourceError> {
     let name = source.path.as_ref().map_or(String::new(), |path| path.display().to_string());
     let links = control.links().map(|(link, _, state)| (state.name.clone(), link)).collect();
-    let routes = source.routes.clone();
-    (kind_of(source).open)(&SourceSpec { name, routes, links, ..SourceSpec::default() })
+    let (routes, peer) = (source.routes.clone(), source.peer_choice());
+    (kind_of(source).open)(&SourceSpec { name, routes, links, peer, ..SourceSpec::default() })
+}
+
+/// Opens the files of a replay.
+fn play(source: &Source) -> Result<Player, SourceError> {
+    let (peer, speed) = (source.peer_choice(), source.replay_speed());
+    let files = source.path.iter().chain(&source.updates).cloned().collect();
+    Player::open(kind_of(source), &SourceSpec { peer, speed, ..SourceSpec::default() }, files)
 }
 
 /// Reads all routes of an open source.

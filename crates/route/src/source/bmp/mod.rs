@@ -37,7 +37,7 @@ use super::{Rejected, RouteSource, SourceError, SourceKind, SourceSpec, Transpor
 use crate::bgp::ribs::{Change, Ribs};
 use crate::bgp::update::{Statement, UPDATE, message, update};
 use crate::bgp::{Fields, Words};
-use crate::event::{MAIN_TABLE, Path, RouteEvent, RouteKey, RouteUpdate, Target};
+use crate::event::RouteEvent;
 use peer::{Header, Key, Peer, View, open};
 
 pub(super) const KIND: SourceKind = SourceKind {
@@ -175,7 +175,7 @@ impl Bmp {
                         self.over = true;
                         return Ok(());
                     }
-                    self.ribs.remove_peer(peer.number, &mut |change| sink(event(change)));
+                    self.ribs.remove_peer(peer.number, &mut |change| sink(change.event()));
                 }
                 Ok(())
             }
@@ -193,7 +193,7 @@ impl Bmp {
         // Own address and both ports.
         body.take(16 + 2 + 2)?;
         let (sent, received) = (open(&mut body)?, open(&mut body)?);
-        let mut changed = |change| sink(event(change));
+        let mut changed = |change: Change| sink(change.event());
         if let Some(before) = self.peers.remove(&key) {
             self.ribs.remove_peer(before.number, &mut changed);
         }
@@ -221,7 +221,7 @@ impl Bmp {
         if of_peer && header.is_post_policy && !self.post_policy {
             self.post_policy = true;
             self.peers.values_mut().for_each(|peer| peer.ended = [false; 2]);
-            self.ribs.clear(&mut |change| sink(event(change)));
+            self.ribs.clear(&mut |change| sink(change.event()));
         }
         let passed_over = of_peer
             && (header.is_out || self.has_loc_rib() || self.post_policy && !header.is_post_policy);
@@ -236,7 +236,7 @@ impl Bmp {
         let ribs = &mut self.ribs;
         let mut changed = |change: Option<Change>| {
             if let Some(change) = change {
-                sink(event(change));
+                sink(change.event());
             }
         };
         update(body, peer.encoding(header), &mut |statement| match statement {
@@ -251,17 +251,5 @@ impl Bmp {
     fn reject(&mut self, what: Words) {
         let messages = self.messages;
         self.rejected.add(|| format!("message {messages}: {what}"));
-    }
-}
-
-/// The event of a change. What the router itself originates has no next hop.
-fn event(change: Change) -> RouteEvent {
-    let key = RouteKey { table: MAIN_TABLE, prefix: change.prefix, metric: 0 };
-    match change.next_hop.filter(|hop| !hop.is_unspecified()) {
-        Some(hop) => {
-            let path = Path { gateway: Some(hop), link: None, weight: 1 };
-            RouteEvent::Route(RouteUpdate::new(key, Target::Path(path)))
-        }
-        None => RouteEvent::Withdraw(key),
     }
 }

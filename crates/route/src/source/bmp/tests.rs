@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::event::{RouteUpdate, Target};
 use crate::source::real::data;
 use crate::source::table::decompress::Decoded;
 

@@ -257,10 +257,8 @@ impl Running {
                     changes.routes(&index(at).routes, &source.routes);
                 }
                 Step::Again(at, source) => {
-                    if source.has_sessions() || source.kind == "fixed" {
-                        let (was, is) = (told(index(at)), told(&source));
-                        changes.push_if(&title(&source), Some(was), Some(is), false);
-                    }
+                    let (was, is) = (told(index(at)), told(&source));
+                    changes.push_if(&title(&source), Some(was), Some(is), false);
                     changes.routes(&index(at).routes, &source.routes);
                 }
             }
@@ -411,6 +409,9 @@ fn told(source: &Source) -> String {
         source.acknowledge.map(|wanted| format!("acknowledge {wanted}")),
         source.exports_as().map(|protocol| format!("exported as protocol {protocol}")),
         source.probe().map(|every| format!("next hops probed every {} ms", every.as_millis())),
+        source.peer.as_ref().map(|peer| format!("peer {peer}")),
+        source.speed.as_ref().map(|speed| format!("speed {speed}")),
+        (!source.updates.is_empty()).then(|| format!("{} files of updates", source.updates.len())),
     ];
     let parts = [(!source.routes.is_empty()).then(|| format!("{} routes", source.routes.len()))];
     let parts = parts.into_iter().chain([Some(distance)]).chain(settings).flatten();

@@ -1,4 +1,4 @@
-//! Sources whose peers connect: a listening socket, and a session for each peer.
+//! Sources whose peers connect: a listening socket, and a session for each peer; and replays, which are sessions, too.
 //!
 //! A peer connects, sends its table and then changes (FRR's zebra, source `fpm`). A [`Session`] has the connection and the
 //! source that reads it; a [`Seat`] is what stays when a session ends: the number of the source at the control side, so
@@ -13,6 +13,7 @@
 //! [`MOST_UNSEEN`] of its events are not visible, or [`MOST_OUTPUT`] bytes wait to be written to it: the
 //! kernel's buffers fill, and the peer waits. Nothing is dropped.
 
+mod player;
 mod session;
 mod socket;
 
@@ -24,6 +25,7 @@ use fingerpost_route::source::{SourceError, SourceKind, SourceSpec};
 use fingerpost_route::{Control, RouteEvent, SourceId};
 
 use crate::config::Listen;
+pub(super) use player::Player;
 use session::{End, Session};
 use socket::Socket;
 

@@ -65,14 +65,14 @@ impl Session {
         }
     }
 
-    /// Whether more may be read.
+    /// Whether more may be taken.
     fn may_read(&self) -> bool {
         self.unseen < MOST_UNSEEN && self.output.len() < MOST_OUTPUT
     }
 
     /// Descriptor for poll, unless the peer has to wait.
     pub(super) fn fd_to_read(&self) -> Option<RawFd> {
-        self.may_read().then(|| self.stream.fd())
+        (self.may_read() && self.source.due().is_none()).then(|| self.stream.fd())
     }
 
     /// Whether the peer has closed the connection, even if not all that it sent was read.
@@ -97,9 +97,16 @@ impl Session {
         self.drained = false;
         let mut piece = vec![0; PIECE_BYTES];
         while self.may_read() {
-            match self.stream.read(&mut piece) {
-                Ok(0) => return (taken, Some(self.finish(control, id))),
-                Ok(len) => self.input.extend_from_slice(&piece[..len]),
+            // What was read and is due now comes before what is behind it.
+            let read = match self.source.due() {
+                Some(due) if due > now => break,
+                Some(_) => Ok(None),
+                None => self.stream.read(&mut piece).map(Some),
+            };
+            match read {
+                Ok(None) => {}
+                Ok(Some(0)) => return (taken, Some(self.finish(control, id))),
+                Ok(Some(len)) => self.input.extend_from_slice(&piece[..len]),
                 Err(error) => match error.kind() {
                     ErrorKind::WouldBlock => {
                         self.drained = true;

@@ -15,8 +15,28 @@ pub fn rfc3339(time: SystemTime) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
 }
 
+/// Seconds since 1970 of `YYYY-MM-DD` or `YYYY-MM-DDTHH:MM` in UTC, from 1970 to 9999.
+#[must_use]
+pub fn seconds_of(text: &str) -> Option<u64> {
+    let (day, time) = text.split_once('T').unwrap_or((text, "00:00"));
+    let digits = |text: &str, len: usize| {
+        let right = text.len() == len && text.bytes().all(|byte| byte.is_ascii_digit());
+        right.then(|| text.parse::<u64>().ok()).flatten()
+    };
+    let [year, month, number] = day.split('-').collect::<Vec<_>>().try_into().ok()?;
+    let wanted = (digits(year, 4)?, digits(month, 2)?, digits(number, 2)?);
+    let (hour, minute) = time.split_once(':')?;
+    let (hour, minute) = (digits(hour, 2)?, digits(minute, 2)?);
+    // A year has 365.2425 days, so that the day is one of the next ones.
+    let near = (wanted.0.checked_sub(1970)? * 146_097 / 400 + (wanted.1.max(1) - 1) * 30)
+        .saturating_sub(2);
+    let days = (near..near + 40).find(|&days| date(days) == wanted)?;
+    (hour < 24 && minute < 60).then_some(days * 86_400 + hour * 3600 + minute * 60)
+}
+
 /// Year, month and day, of days since 1970.
-fn date(days: u64) -> (u64, u64, u64) {
+#[must_use]
+pub fn date(days: u64) -> (u64, u64, u64) {
     // From the first of March of year 0 on, so that a leap day ends its year.
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);
@@ -34,6 +54,20 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+
+    #[test]
+    fn a_date_has_its_seconds() {
+        for day in 0..60_000 {
+            let (year, month, number) = date(day);
+            let text = format!("{year:04}-{month:02}-{number:02}");
+            assert_eq!(seconds_of(&text), Some(day * 86_400), "{text}");
+        }
+        assert_eq!(seconds_of("2026-11-21T10:21"), Some(1_795_256_460));
+        for wrong in ["2026-02-29", "1969-12-31", "2026-1-1", "2026-01-01T24:00", "2026-13-01", "x"]
+        {
+            assert_eq!(seconds_of(wrong), None, "{wrong}");
+        }
+    }
 
     #[test]
     fn times_are_those_of_date() {

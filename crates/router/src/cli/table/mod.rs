@@ -1,6 +1,7 @@
 //! `fingerpost table`: what is in a table, its other forms, and whether all algorithms agree on it.
 
 mod convert;
+mod fetch;
 mod info;
 
 use clap::{ArgMatches, Subcommand};
@@ -25,6 +26,9 @@ enum What {
     /// Write a table as text or MRT
     #[command(after_help = convert::EXAMPLES)]
     Convert(convert::Arguments),
+    /// Fetch tables and updates of route collectors, or any file
+    #[command(after_help = fetch::EXAMPLES)]
+    Fetch(fetch::Arguments),
     /// Compare algorithms with the oracle: random addresses, and the ends of all prefixes (fingerpost-lab)
     Check(lab::Any),
 }
@@ -33,6 +37,7 @@ fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
     match parsed::<What>(matches)? {
         What::Info(arguments) => info::run(&arguments, output),
         What::Convert(arguments) => convert::run(&arguments, output),
+        What::Fetch(arguments) => fetch::run(&arguments, output),
         What::Check(_) => lab::start(),
     }
 }

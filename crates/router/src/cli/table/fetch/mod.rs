@@ -1,0 +1,288 @@
+//! `fingerpost table fetch`: files of the archives of route collectors, or of any URL.
+//!
+//! A file is written beside its place, as `FILE.part`, and renamed once it is whole. What an earlier try left is continued: the files of
+//! the archives never change.
+
+mod collector;
+mod http;
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, IsTerminal, Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+
+use crate::cli::command::{Exit, Failure};
+use crate::cli::output::{Output, Report, message};
+use collector::Collector;
+use http::{Reply, Url};
+
+pub(super) const EXAMPLES: &str = "Examples:
+  $ fingerpost table fetch --collector rrc00
+  $ fingerpost table fetch --collector route-views2 --date 2026-11-21T10:00 --updates 4 -o tables
+  $ fingerpost table fetch http://mirror.example/rib.bz2
+
+Without --date the latest dump is fetched. A file that is there is not fetched again, and one of which a \
+part is there is continued. The archives publish no checksums; the SHA-256 of each file is printed.";
+
+#[derive(Args)]
+pub(super) struct Arguments {
+    /// File to fetch
+    #[arg(value_name = "URL", required_unless_present = "collector", conflicts_with = "collector")]
+    url: Option<Url>,
+    /// Collector whose table dump is fetched: rrcNN (RIPE RIS) or route-views* (RouteViews)
+    #[arg(long, value_name = "NAME")]
+    collector: Option<String>,
+    /// Time of the dump (UTC), YYYY-MM-DD or YYYY-MM-DDTHH:MM: the last one until then
+    #[arg(long, value_name = "DATE", value_parser = collector::parse_date, requires = "collector")]
+    date: Option<u64>,
+    /// Number of files of updates to fetch that follow the dump
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "collector")]
+    updates: u32,
+    /// Mirror of the archive, in its place
+    #[arg(long, value_name = "URL", requires = "collector")]
+    base_url: Option<String>,
+    /// SHA-256 of the file; another one is refused
+    #[arg(long, value_name = "HEX", value_parser = hash, conflicts_with = "updates")]
+    sha256: Option<String>,
+    /// Folder to write to
+    #[arg(long, short, value_name = "FOLDER", default_value = ".")]
+    out: PathBuf,
+}
+
+fn hash(text: &str) -> Result<String, &'static str> {
+    match text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        true => Ok(text.to_ascii_lowercase()),
+        false => Err("64 hexadecimal digits are needed"),
+    }
+}
+
+pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
+    let fetch = |url: &Url| {
+        let fetched = fetch(url, &arguments.out, arguments.sha256.as_deref());
+        fetched.map_err(|error| {
+            (error.kind(), Failure::outside(error.kind(), format_args!("{url}: {error}")))
+        })
+    };
+    if let Some(url) = &arguments.url {
+        return Ok(output.print(&Files { files: vec![fetch(url).map_err(|(_, failed)| failed)?] })?);
+    }
+    let name = arguments.collector.as_deref().unwrap_or_default();
+    let collector = Collector::new(name, arguments.base_url.as_deref());
+    let collector = collector.map_err(|words| Failure::new(Exit::Usage, words))?;
+    let url = |text: String| {
+        text.parse::<Url>()
+            .map_err(|what| Failure::new(Exit::Usage, format_args!("{text}: {what}")))
+    };
+    let mut time = collector.dump_at(arguments.date.unwrap_or_else(collector::now));
+    // The latest dump appears some time after its name.
+    let mut tries = if arguments.date.is_some() { 1 } else { 4 };
+    let dump = loop {
+        tries -= 1;
+        match fetch(&url(collector.dump(time))?) {
+            Ok(dump) => break dump,
+            Err((ErrorKind::NotFound, _)) if tries > 0 => time -= collector.interval(),
+            Err((_, failed)) => return Err(failed),
+        }
+    };
+    let mut files = vec![dump];
+    for updates in collector.updates(time, arguments.updates) {
+        files.push(fetch(&url(updates)?).map_err(|(_, failed)| failed)?);
+    }
+    Ok(output.print(&Files { files })?)
+}
+
+/// The JSON of this command.
+#[derive(Serialize)]
+struct Files {
+    files: Vec<Fetched>,
+}
+
+#[derive(Serialize)]
+struct Fetched {
+    file: String,
+    url: String,
+    bytes: u64,
+    /// Bytes that were there before.
+    resumed_at: u64,
+    sha256: String,
+}
+
+impl Report for Files {
+    fn text(&self, to: &mut dyn Write) -> io::Result<()> {
+        for Fetched { file, bytes, sha256, .. } in &self.files {
+            writeln!(to, "{file}: {bytes} bytes, SHA-256 {sha256}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Broken connections in a row, without a byte between them, after which a fetch fails.
+const MOST_FAILURES: u32 = 3;
+
+fn fetch(url: &Url, folder: &Path, wanted: Option<&str>) -> io::Result<Fetched> {
+    let name = url.file_name();
+    if name.is_empty() || name == ".." || name == "." {
+        return Err(io::Error::new(ErrorKind::InvalidInput, "the URL names no file"));
+    }
+    let (path, part) = (folder.join(name), folder.join(format!("{name}.part")));
+    let mut resumed_at = 0;
+    let whole = match path.exists() {
+        true => &path,
+        false => {
+            resumed_at = fs::metadata(&part).map_or(0, |part| part.len());
+            transfer(url, &part, name)?;
+            &part
+        }
+    };
+    let (sha256, bytes) = sha256(whole)?;
+    if wanted.is_some_and(|wanted| wanted != sha256) {
+        if whole == &part {
+            fs::remove_file(&part)?;
+        }
+        let what = format!("{}: SHA-256 is {sha256}, another one was wanted", whole.display());
+        return Err(io::Error::new(ErrorKind::InvalidData, what));
+    }
+    if whole == &part {
+        fs::rename(&part, &path)?;
+    }
+    let (file, url) = (path.display().to_string(), url.to_string());
+    Ok(Fetched { file, url, bytes, resumed_at, sha256 })
+}
+
+/// Fetches what of a file is not there yet.
+fn transfer(url: &Url, part: &Path, name: &str) -> io::Result<()> {
+    let mut to = OpenOptions::new().append(true).create(true).open(part)?;
+    let mut failures = 0;
+    loop {
+        let have = to.metadata()?.len();
+        let error = match http::get(url, have).and_then(|reply| copy(reply, have, &mut to, name)) {
+            Ok(()) => return to.sync_all(),
+            Err(error) => error,
+        };
+        use ErrorKind::{ConnectionReset, TimedOut, UnexpectedEof, WouldBlock};
+        let now = to.metadata()?.len();
+        failures = if now > have { 0 } else { failures + 1 };
+        let broken =
+            matches!(error.kind(), UnexpectedEof | ConnectionReset | TimedOut | WouldBlock);
+        if !broken || failures >= MOST_FAILURES {
+            return Err(error);
+        }
+        message(format_args!("{name}: {error} at byte {now}; continued from there"));
+    }
+}
+
+fn copy(mut reply: Reply, have: u64, to: &mut File, name: &str) -> io::Result<()> {
+    if reply.start < have {
+        to.set_len(reply.start)?;
+    }
+    let mut progress = Progress::new(name, reply.start, reply.len);
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        match reply.body.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(len) => {
+                to.write_all(&buffer[..len])?;
+                progress.add(len as u64);
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    match reply.len {
+        Some(len) if len != to.metadata()?.len() => {
+            Err(io::Error::new(ErrorKind::UnexpectedEof, "the connection was closed"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn sha256(path: &Path) -> io::Result<(String, u64)> {
+    let (mut file, mut hash) = (File::open(path)?, Sha256::new());
+    let (mut buffer, mut bytes) = (vec![0; 1 << 16], 0);
+    loop {
+        let len = file.read(&mut buffer)?;
+        if len == 0 {
+            break;
+        }
+        hash.update(&buffer[..len]);
+        bytes += len as u64;
+    }
+    Ok((hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect(), bytes))
+}
+
+/// Progress on standard error: one line that changes, on a terminal, and a line every few seconds elsewhere.
+struct Progress<'a> {
+    name: &'a str,
+    start: u64,
+    at: u64,
+    len: Option<u64>,
+    begun: Instant,
+    shown: Instant,
+    is_terminal: bool,
+}
+
+impl<'a> Progress<'a> {
+    fn new(name: &'a str, start: u64, len: Option<u64>) -> Self {
+        let now = Instant::now();
+        let is_terminal = io::stderr().is_terminal();
+        Self { name, start, at: start, len, begun: now, shown: now, is_terminal }
+    }
+
+    fn add(&mut self, bytes: u64) {
+        const ON_TERMINAL: Duration = Duration::from_millis(200);
+        const ELSEWHERE: Duration = Duration::from_secs(5);
+        self.at += bytes;
+        if self.shown.elapsed() < if self.is_terminal { ON_TERMINAL } else { ELSEWHERE } {
+            return;
+        }
+        self.shown = Instant::now();
+        let words = self.words(self.begun.elapsed());
+        if self.is_terminal {
+            // A terminal that is gone takes no progress.
+            let _ = write!(io::stderr(), "\r{words}\x1b[K");
+        } else {
+            message(words);
+        }
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "for people")]
+    fn words(&self, time: Duration) -> String {
+        const MIB: f64 = 1_048_576.0;
+        let rate = (self.at - self.start) as f64 / time.as_secs_f64().max(1e-9);
+        let (name, at) = (self.name, self.at as f64);
+        let Some(len) = self.len.map(|len| len as f64) else {
+            return format!("{name}: {:.1} MiB, {:.1} MiB/s", at / MIB, rate / MIB);
+        };
+        let share = 100.0 * at / len.max(1.0);
+        let left = (len - at).max(0.0) / rate.max(1e-9);
+        let (at, len, rate) = (at / MIB, len / MIB, rate / MIB);
+        format!("{name}: {share:.0} %, {at:.1} of {len:.1} MiB, {rate:.1} MiB/s, {left:.0} s left")
+    }
+}
+
+impl Drop for Progress<'_> {
+    fn drop(&mut self) {
+        if self.is_terminal && self.shown > self.begun {
+            let _ = writeln!(io::stderr());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_has_rate_and_time_left() {
+        let mut progress = Progress::new("f", 1 << 20, Some(9 << 20));
+        progress.at = 3 << 20;
+        let words = progress.words(Duration::from_secs(4));
+        assert_eq!(words, "f: 33 %, 3.0 of 9.0 MiB, 0.5 MiB/s, 12 s left");
+        progress.len = None;
+        assert_eq!(progress.words(Duration::from_secs(4)), "f: 3.0 MiB, 0.5 MiB/s");
+    }
+}

@@ -57,7 +57,11 @@ impl Control {
                 self.neighbor(update.link, update.addr, update.state);
             }
             RouteEvent::Commit(_) => {}
-            RouteEvent::StartOfTable => self.sources.get_mut(source).begin_dump(),
+            RouteEvent::StartOfTable => {
+                if let Some(renumbered) = self.sources.get_mut(source).begin_dump() {
+                    self.tables.restamp(source.0, renumbered);
+                }
+            }
             RouteEvent::EndOfTable => {
                 self.end_of_table(source);
                 self.flush();

@@ -48,6 +48,15 @@ pub struct SourceReport {
     pub last_refusal: String,
 }
 
+/// Stamps have 8 bits, so they are renumbered after so many dumps, completed or abandoned: then none is further than 127
+/// from the present one. A storm that overruns a netlink socket abandons thousands of dumps in a second.
+const RENUMBER_AFTER: u8 = 100;
+
+/// Whether a stamp is of a dump before this one.
+fn is_before(stamp: u8, dump: u8) -> bool {
+    (1..128).contains(&dump.wrapping_sub(stamp))
+}
+
 /// One source.
 #[derive(Debug)]
 pub(super) struct Source {
@@ -56,6 +65,8 @@ pub(super) struct Source {
     stamp: u8,
     /// Number of the latest complete dump.
     ended: u8,
+    /// Dumps since the stamps were renumbered.
+    dumps: u8,
     /// Contents of the present dump so far.
     dump: Option<Dump>,
     /// Refused routes since they were last taken, of a source that wants to know.
@@ -100,7 +111,7 @@ impl Sources {
             refused: 0,
             last_refusal: String::new(),
         };
-        self.all.push(Source { report, stamp: 0, ended: 0, dump: None, refusals: None });
+        self.all.push(Source { report, stamp: 0, ended: 0, dumps: 0, dump: None, refusals: None });
         SourceId(id)
     }
 
@@ -158,10 +169,18 @@ impl Source {
         self.dump.is_some()
     }
 
-    pub(super) fn begin_dump(&mut self) {
+    /// Begins a dump. Where the stamps of routes must be renumbered first, returns the new stamp of each.
+    pub(super) fn begin_dump(&mut self) -> Option<impl Fn(u8) -> u8 + use<>> {
+        let renumbered = (self.dumps == RENUMBER_AFTER).then(|| {
+            let ended = self.ended;
+            (self.dumps, self.stamp) = (0, ended);
+            move |stamp| if is_before(stamp, ended) { ended.wrapping_sub(1) } else { ended }
+        });
+        self.dumps += 1;
         self.stamp = self.stamp.wrapping_add(1);
         self.dump = Some(Dump::default());
         self.report.dumping = true;
+        renumbered
     }
 
     /// Completes the present dump; `None` without one.
@@ -175,9 +194,7 @@ impl Source {
 
     /// Whether a route with this stamp was missing from a later dump that is complete.
     pub(super) fn is_stale(&self, stamp: u8) -> bool {
-        // Dumps are counted in 8 bits, and the sweep is over long before they come round: what is ahead belongs to the
-        // present dump.
-        (1..128).contains(&self.ended.wrapping_sub(stamp))
+        is_before(stamp, self.ended)
     }
 
     pub(super) fn count_added(&mut self) {

@@ -218,6 +218,28 @@ fn a_dump_that_begins_before_the_last_one_is_swept_removes_nothing_that_it_repea
 }
 
 #[test]
+fn a_route_that_abandoned_dumps_repeated_and_the_last_one_does_not_is_removed() {
+    for abandoned in [0, 1, 98, 99, 100, 101, 127, 128, 199, 200, 255, 256, 1000] {
+        let mut lab = with_routes(20);
+        let before = routes(&lab);
+        // Each has one of the routes, and ends with the loss of messages.
+        for n in 0..abandoned {
+            lab.event(RouteEvent::StartOfTable);
+            route(&mut lab, prefix(n % 20), Target::Object(LEFT_OBJECT));
+        }
+        lab.event(RouteEvent::StartOfTable);
+        object(&mut lab, LEFT_OBJECT, LEFT, "10.0.1.9");
+        for n in 5..20 {
+            route(&mut lab, prefix(n), Target::Object(LEFT_OBJECT));
+        }
+        assert_eq!(routes(&lab), before, "nothing is removed before the end of a dump");
+        lab.event(RouteEvent::EndOfTable);
+        lab.control.commit_now(lab.now).unwrap();
+        assert_eq!(routes(&lab), 15, "after {abandoned} abandoned dumps");
+    }
+}
+
+#[test]
 fn a_link_without_carrier_is_as_good_as_down_until_its_next_event() {
     let mut lab = with_routes(10);
     let (left, right) = (lab.port("left"), lab.port("right"));

@@ -257,6 +257,14 @@ impl Tables {
         self.all.iter()
     }
 
+    /// Sets the stamp of every candidate of a source.
+    pub(super) fn restamp(&mut self, source: u16, new: impl Fn(u8) -> u8) {
+        for table in &mut self.all {
+            table.v4.rib.restamp(source, &new);
+            table.v6.rib.restamp(source, &new);
+        }
+    }
+
     /// Route tables, without the tables of all paths.
     pub(super) fn routes(&self) -> impl Iterator<Item = &Table> {
         self.all.iter().filter(|table| matches!(table.id, TableId::Routes(_)))

@@ -257,7 +257,8 @@ impl Running {
                     changes.routes(&index(at).routes, &source.routes);
                 }
                 Step::Again(at, source) => {
-                    let (was, is) = (told(index(at)), told(&source));
+                    // Its routes are listed one by one.
+                    let (was, is) = (settings(index(at)), settings(&source));
                     changes.push_if(&title(&source), Some(was), Some(is), false);
                     changes.routes(&index(at).routes, &source.routes);
                 }
@@ -399,6 +400,12 @@ fn title(source: &Source) -> String {
 }
 
 fn told(source: &Source) -> String {
+    let routes = (!source.routes.is_empty()).then(|| format!("{} routes, ", source.routes.len()));
+    routes.unwrap_or_default() + &settings(source)
+}
+
+/// All of a source but its routes, in words.
+fn settings(source: &Source) -> String {
     let distance = match source.distance {
         Some(distance) => format!("distance {distance}"),
         None => "its usual distance".to_owned(),
@@ -413,9 +420,7 @@ fn told(source: &Source) -> String {
         source.speed.as_ref().map(|speed| format!("speed {speed}")),
         (!source.updates.is_empty()).then(|| format!("{} files of updates", source.updates.len())),
     ];
-    let parts = [(!source.routes.is_empty()).then(|| format!("{} routes", source.routes.len()))];
-    let parts = parts.into_iter().chain([Some(distance)]).chain(settings).flatten();
-    parts.collect::<Vec<_>>().join(", ")
+    [Some(distance)].into_iter().chain(settings).flatten().collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

@@ -52,7 +52,8 @@ fn no_route_is_missing_when_messages_are_lost() {
         let rows: Vec<Value> = router.ask("source show");
         rows.into_iter().find(|row| row["name"] == "kernel").expect("it is a source")
     };
-    assert_eq!(kernel()["resyncs"], 0);
+    // So small a buffer may be full at the start already.
+    let before = kernel()["resyncs"].as_u64();
     // Three fifths are new routes; a fifth of the changes leads some of them elsewhere, and a fifth takes others away.
     let (new, fifth) = (CHANGES * 3 / 5, CHANGES / 5);
     let mut lines = String::new();
@@ -80,7 +81,7 @@ fn no_route_is_missing_when_messages_are_lost() {
         want.len(),
         changed.elapsed()
     );
-    assert!(row["resyncs"].as_u64() > Some(0), "{row}");
+    assert!(row["resyncs"].as_u64() > before, "{row}");
     assert!(row["resync_ms"].as_f64() > Some(0.0), "{row}");
     assert!(row["resync_reason"].as_str().is_some_and(|why| why.contains("ENOBUFS")), "{row}");
     // In text, too.

@@ -16,8 +16,8 @@ pub mod source;
 pub use control::{
     Committed, Control, ControlOptions, Done, Ends, Gap, Happened, HopView, InterfaceSet,
     NeighborError, NeighborRequest, NeighborRow, NextHopState, Notice, ObjectPath, ObjectView,
-    Operation, Outcome, Paths, RouteError, RouteFound, RouteRow, SnapshotError, SnapshotId,
-    SourceId, SourceReport, Takeover,
+    Operation, Outcome, Paths, Requested, RouteError, RouteFound, RouteRow, SnapshotError,
+    SnapshotId, SourceId, SourceReport, Takeover,
 };
 pub use event::{
     AddressUpdate, AnyPrefix, LinkState, LinkUpdate, MAIN_TABLE, Mac, NeighborState,

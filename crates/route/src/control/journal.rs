@@ -112,10 +112,36 @@ pub enum Happened {
         /// The link is up: packets go there.
         up: bool,
     },
+    /// A request of a user for a change was carried out, or refused.
+    Request(Box<Requested>),
+    /// A configuration was applied, waits for its confirmation, was confirmed, or was rolled back.
+    Configuration {
+        /// Its number.
+        number: u64,
+        /// What was done, in a word.
+        done: &'static str,
+        /// Who or why, and its changes, in words.
+        text: Box<str>,
+    },
     /// Readers see everything up to here, as this generation.
     Visible(u64),
     /// The FIB decided something: a line with its numbers.
     Decision(String),
+}
+
+/// A request for a change, and who made it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Requested {
+    /// Number of the user.
+    pub uid: u32,
+    /// Number of the process.
+    pub pid: i32,
+    /// Command line of the process, as the process states it.
+    pub command: String,
+    /// What was requested.
+    pub request: String,
+    /// Why it was refused; `None` where it was carried out.
+    pub error: Option<String>,
 }
 
 /// Change of an interface.

@@ -44,7 +44,7 @@ mod tables;
 pub use action::{Done, Operation, Outcome, Paths, RouteError};
 pub use expiry::Ends;
 pub use interfaces::InterfaceSet;
-pub use journal::{Gap, Happened, Notice, Takeover};
+pub use journal::{Gap, Happened, Notice, Requested, Takeover};
 pub use liveness::NextHopState;
 pub use neighbors::{NeighborError, NeighborRequest, NeighborRow};
 pub use objects::{HopView, ObjectPath, ObjectView};

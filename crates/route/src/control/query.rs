@@ -9,7 +9,7 @@ use std::time::{Instant, SystemTime};
 use fingerpost_lpm::{Routes, UpdateError};
 
 use super::expiry::Ends;
-use super::journal::{Gap, Happened, Notice, Takeover};
+use super::journal::{Gap, Happened, Notice, Requested, Takeover};
 use super::objects::HopView;
 use super::snapshot::{RouteRow, SnapshotError, SnapshotId};
 use super::sources::{SourceId, SourceReport};
@@ -197,6 +197,16 @@ impl Control {
     ) {
         let (name, mode) = (name.into(), mode.into());
         self.journal.note(Happened::Interface { name, takeover, path, mode });
+    }
+
+    /// Notes a request of a user for a change.
+    pub fn note_request(&mut self, requested: Requested) {
+        self.journal.note(Happened::Request(Box::new(requested)));
+    }
+
+    /// Notes what was done with a configuration.
+    pub fn note_configuration(&mut self, number: u64, done: &'static str, text: &str) {
+        self.journal.note(Happened::Configuration { number, done, text: text.into() });
     }
 
     /// Number of the latest notice; 0 before the first.

@@ -403,6 +403,34 @@ pub(crate) fn peer_user(socket: &std::os::unix::net::UnixStream) -> io::Result<u
     peer(socket).map(|peer| peer.uid)
 }
 
+/// Option of Unix sockets (`asm-generic/socket.h`).
+const SO_PEERGROUPS: libc::c_int = 59;
+
+/// The supplementary groups of the process at the other end of a Unix socket, as they were when it connected.
+pub(crate) fn peer_groups(socket: &impl AsRawFd) -> io::Result<Vec<u32>> {
+    let mut groups = vec![0_u32; 64];
+    loop {
+        let bytes = groups.len() * size_of::<u32>();
+        let mut len = libc::socklen_t::try_from(bytes).unwrap_or(libc::socklen_t::MAX);
+        let value = groups.as_mut_ptr().cast();
+        let (fd, level) = (socket.as_raw_fd(), libc::SOL_SOCKET);
+        // SAFETY: invariants 1 and 2.
+        let done =
+            check(unsafe { libc::getsockopt(fd, level, SO_PEERGROUPS, value, &raw mut len) });
+        let count = usize::try_from(len).unwrap_or(0) / size_of::<u32>();
+        match done {
+            // The kernel has stored the length that is needed.
+            Err(error) if error.raw_os_error() == Some(libc::ERANGE) && count > groups.len() => {
+                groups.resize(count, 0);
+            }
+            done => {
+                groups.truncate(count);
+                return done.map(|_| groups);
+            }
+        }
+    }
+}
+
 fn peer(socket: &std::os::unix::net::UnixStream) -> io::Result<libc::ucred> {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut len = socklen::<libc::ucred>();

@@ -16,7 +16,9 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Mutex, OwnedMutexGuard, mpsc, oneshot, watch};
 
+use super::access::Requester;
 use super::cluster::{ClusterStatus, Drain};
+use super::config::{ConfigApplied, ConfigApply, ConfigEntry, ConfigShown};
 use super::error::ApiError;
 use super::features::{Feature, FeatureRow};
 use super::graph::{ElementTimes, GraphStats, PacketTrace, TraceQuery, WhyAnswer, WhyQuery};
@@ -25,6 +27,7 @@ use super::model::{
     NeighborChange, NeighborChanged, NextHop, RouteAnswer, RouteChange, RouteChanged, RouteQuery,
     Source, Status, Verification,
 };
+use super::saved::SavedChange;
 use super::session::Session;
 use super::source_filters::{FilterAnswer, FilterChange, FilterChanged, FilterList, FilterQuery};
 use super::streams::RouteFilter;
@@ -40,6 +43,14 @@ pub(crate) type Job<T> = Box<dyn FnOnce() -> Result<T, ApiError> + Send>;
 
 /// Job that prepares a change, and the session that holds its result.
 pub(crate) type Preparation = (Session, Job<()>);
+
+/// A change that was made and is to be saved.
+#[derive(Clone, Debug)]
+pub(crate) enum Kept {
+    Route(RouteChange),
+    Neighbor(NeighborChange),
+    Algorithm(AlgorithmChange),
+}
 
 /// Nobody else changes features or the configuration while one holds it.
 pub(crate) type WriteGuard = OwnedMutexGuard<()>;
@@ -112,12 +123,37 @@ pub(crate) trait Backend {
     fn compare_config(&self, text: ConfigText) -> Job<Vec<ConfigChange>>;
     /// Prepares [`Backend::apply_config`] of the same text, where that takes long.
     fn prepare_config(&mut self, text: &ConfigText) -> Result<Option<Preparation>, ApiError>;
+    /// Work before a configuration is applied that must be confirmed: a record of it for the next start.
+    fn record_config(&mut self, wanted: &ConfigApply) -> Result<Option<Job<()>>, ApiError>;
     /// Applies a configuration as far as that is possible without a restart, with what was prepared in a session.
     fn apply_config(
         &mut self,
-        text: &ConfigText,
+        wanted: &ConfigApply,
+        by: Requester,
         prepared: Option<u64>,
-    ) -> Result<Vec<ConfigChange>, ApiError>;
+    ) -> Result<ConfigApplied, ApiError>;
+    /// Confirms the configuration that waits for it.
+    fn confirm_config(&mut self, by: &Requester) -> Result<ConfigEntry, ApiError>;
+    /// Restores the configuration before the one that waits for its confirmation.
+    fn undo_config(&mut self, by: &Requester) -> Result<ConfigApplied, ApiError>;
+    /// Waits until the history is written, in a thread of its own; `None` where it is not written.
+    fn flush_history(&self) -> Option<Job<()>>;
+    /// Configurations that were applied, the oldest first.
+    fn config_history(&self) -> Vec<ConfigEntry>;
+    /// The configuration of this number, or the running one.
+    fn shown_config(&self, number: Option<u64>) -> Result<ConfigShown, ApiError>;
+    /// Refuses to save where nothing is kept across restarts.
+    fn check_saving(&self) -> Result<(), ApiError>;
+    /// Changes of source filters and algorithms that commands have made.
+    fn runtime_changes(&self) -> Vec<SavedChange>;
+    /// Saves these run-time changes and no others.
+    fn save_changes(&mut self, changes: Vec<SavedChange>) -> Job<()>;
+    /// Saves a change that was made, as it is by now.
+    fn keep(&mut self, kept: &Kept) -> Job<()>;
+    /// Notes changes of lists of source filters that were made; saves them if wanted.
+    fn note_edits(&mut self, edits: Vec<SavedChange>, persist: bool) -> Option<Job<()>>;
+    /// Notes a request for a change, in the log and for followers of events.
+    fn note_request(&mut self, by: Requester, request: String, error: Option<String>);
 }
 
 /// A call of [`Backend`] that sends its own reply.

@@ -3,6 +3,8 @@
 
 use std::cell::RefCell;
 use std::io::{self, ErrorKind};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -15,6 +17,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::runtime::Runtime;
 
+use super::access::Group;
 use super::error::{ApiError, ErrorDocument};
 use super::socket;
 
@@ -25,8 +28,8 @@ pub(crate) enum ClientError {
     #[error("{0}")]
     Runtime(io::Error),
     /// This user may not use the socket.
-    #[error("{}: only root and the user that runs the daemon may use it", .0.display())]
-    Forbidden(PathBuf),
+    #[error("{}: this user may not use it: {} may", path.display(), users)]
+    Forbidden { path: PathBuf, users: String },
     /// No daemon listens.
     #[error(
         "no daemon answers at {}: start one with `fingerpost run`, or name its socket with --socket or \
@@ -183,7 +186,16 @@ impl Client {
     }
 
     async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, ClientError> {
-        let stream = tokio::net::UnixStream::connect(&self.path).await;
+        // Blocking: without, the kernel refuses clients while others wait to be accepted.
+        let mut stream = UnixStream::connect(&self.path);
+        if stream.as_ref().is_err_and(|error| error.kind() == ErrorKind::PermissionDenied) {
+            // Who may only read has a socket of its own.
+            stream = UnixStream::connect(socket::for_reading(&self.path)).or(stream);
+        }
+        let stream = stream.and_then(|stream| {
+            stream.set_nonblocking(true)?;
+            tokio::net::UnixStream::from_std(stream)
+        });
         let stream = stream.map_err(|error| self.unreachable(error))?;
         let connected = http1::handshake(TokioIo::new(stream)).await;
         let (sender, connection) = connected.map_err(|error| self.broken(error))?;
@@ -210,7 +222,7 @@ impl Client {
     fn unreachable(&self, error: io::Error) -> ClientError {
         let path = self.path.clone();
         match error.kind() {
-            ErrorKind::PermissionDenied => ClientError::Forbidden(path),
+            ErrorKind::PermissionDenied => ClientError::Forbidden { users: users(&path), path },
             ErrorKind::NotFound | ErrorKind::ConnectionRefused => ClientError::NoDaemon(path),
             _ => ClientError::Connect { path, error },
         }
@@ -219,6 +231,23 @@ impl Client {
     fn broken(&self, error: hyper::Error) -> ClientError {
         ClientError::Broken { path: self.path.clone(), error }
     }
+}
+
+/// The users of a control socket and of the one for reading, by the owners of their files.
+fn users(path: &Path) -> String {
+    let owners = |path: &Path, what: &str| {
+        let found = std::fs::metadata(path).ok()?;
+        let group = (found.mode() & 0o060 == 0o060).then(|| Group::name_of(found.gid()));
+        Some((found.uid(), group.map(|name| format!("members of group {name} {what}"))))
+    };
+    let reading = owners(&socket::for_reading(path), "read");
+    // Beside the one for reading there is no other.
+    let of_path = if reading.is_some() { "read and change" } else { "read" };
+    let control = owners(path, of_path);
+    let uid = control.as_ref().map_or(0, |(uid, _)| *uid);
+    let owner = if uid == 0 { "root".to_owned() } else { format!("root and uid {uid}") };
+    let groups = [reading, control].into_iter().flatten().filter_map(|(_, group)| group);
+    groups.chain([owner]).collect::<Vec<_>>().join(", ")
 }
 
 /// Path and query.

@@ -26,6 +26,8 @@ pub(crate) enum Code {
     Timeout,
     /// The request is valid but cannot be carried out; nothing was changed.
     Refused,
+    /// All connections are in use.
+    Busy,
     /// The daemon is stopping.
     Stopping,
 }
@@ -41,7 +43,7 @@ impl Code {
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Timeout => StatusCode::REQUEST_TIMEOUT,
             Self::Refused => StatusCode::UNPROCESSABLE_ENTITY,
-            Self::Stopping => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Busy | Self::Stopping => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 }
@@ -96,6 +98,10 @@ impl ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        (self.code.status(), Json(ErrorDocument { error: self })).into_response()
+        let document = ErrorDocument { error: self.clone() };
+        let mut response = (self.code.status(), Json(document)).into_response();
+        // For the note about the request.
+        response.extensions_mut().insert(self);
+        response
     }
 }

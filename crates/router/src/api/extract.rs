@@ -1,17 +1,25 @@
 //! Parameters and bodies of requests: every error names its place.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, to_bytes};
 use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::http::header::CONTENT_LENGTH;
 use axum::http::request::Parts;
 use http_body_util::LengthLimitError;
 use serde::de::DeserializeOwned;
+use tokio::sync::Semaphore;
 
+use super::connections::Connection;
 use super::error::{ApiError, Code};
 
 /// Largest body, in bytes: a configuration with thousands of fixed routes fits.
 pub(super) const LARGEST_BODY: usize = 4 << 20;
+/// Largest body that is read at once. Of larger ones, and of those of unknown length, [`LARGE_BODIES`] are read at one time, so
+/// that their memory is bounded.
+const SMALL_BODY: usize = 64 << 10;
+static LARGE_BODIES: Semaphore = Semaphore::const_new(8);
 /// Longest time for a body to arrive.
 const LONGEST_BODY: Duration = Duration::from_secs(10);
 
@@ -36,27 +44,42 @@ impl<T: DeserializeOwned, S: Sync> FromRequest<S> for Document<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
-        let bytes = body(request.into_body()).await?;
+        let connection = request.extensions().get::<Arc<Connection>>().cloned();
+        let waits = |waits| connection.iter().for_each(|known| known.set_waiting(waits));
+        let length = request.headers().get(CONTENT_LENGTH).and_then(|text| text.to_str().ok());
+        let length = length.and_then(|text| text.parse().ok());
+        waits(true);
+        let bytes = body(request.into_body(), length).await;
+        waits(false);
+        let bytes = bytes?;
         serde_json::from_slice(&bytes).map(Self).map_err(|error| {
             ApiError::at(Code::BadRequest, "body", format_args!("invalid JSON: {error}"))
         })
     }
 }
 
-async fn body(body: Body) -> Result<axum::body::Bytes, ApiError> {
-    let Ok(read) = tokio::time::timeout(LONGEST_BODY, to_bytes(body, LARGEST_BODY)).await else {
+/// Body of this length, where the client has stated it.
+async fn body(body: Body, length: Option<usize>) -> Result<axum::body::Bytes, ApiError> {
+    let too_large =
+        || ApiError::at(Code::TooLarge, "body", format_args!("more than {LARGEST_BODY} bytes"));
+    if length.is_some_and(|length| length > LARGEST_BODY) {
+        return Err(too_large());
+    }
+    let read = async {
+        let is_small = length.is_some_and(|length| length <= SMALL_BODY);
+        let _room = if is_small { None } else { LARGE_BODIES.acquire().await.ok() };
+        to_bytes(body, LARGEST_BODY).await
+    };
+    let Ok(read) = tokio::time::timeout(LONGEST_BODY, read).await else {
         let seconds = LONGEST_BODY.as_secs();
         let words = format_args!("the body did not arrive within {seconds} s");
         return Err(ApiError::at(Code::Timeout, "body", words));
     };
     read.map_err(|error| {
         use std::error::Error;
-        let too_large = error.source().is_some_and(<dyn Error>::is::<LengthLimitError>);
-        if too_large {
-            let words = format_args!("more than {LARGEST_BODY} bytes");
-            ApiError::at(Code::TooLarge, "body", words)
-        } else {
-            ApiError::at(Code::BadRequest, "body", error)
+        match error.source().is_some_and(<dyn Error>::is::<LengthLimitError>) {
+            true => too_large(),
+            false => ApiError::at(Code::BadRequest, "body", error),
         }
     })
 }

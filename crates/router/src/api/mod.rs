@@ -14,16 +14,21 @@
 //! The types of `model.rs` are the JSON; the description of all of it is served at `/openapi.json` and is kept in
 //! `docs/openapi.json`.
 
+pub(crate) mod access;
 pub(crate) mod backend;
 pub(crate) mod client;
 pub(crate) mod cluster;
+pub(crate) mod config;
+mod connections;
 pub(crate) mod error;
 mod extract;
 pub(crate) mod features;
 pub(crate) mod graph;
 pub(crate) mod model;
+pub(crate) mod saved;
 pub(crate) mod server;
 pub(crate) mod session;
 pub(crate) mod socket;
 pub(crate) mod source_filters;
 pub(crate) mod streams;
+pub(crate) mod words;

@@ -6,6 +6,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
+use super::access::Requester;
+
 /// One path of a route.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct Path {
@@ -542,6 +544,18 @@ pub(crate) struct Status {
     pub(crate) turns: Turns,
     /// Times from a change of a source to its visibility: from the first message of a turn that waited.
     pub(crate) visible: Quantiles,
+    /// Configuration that waits for its confirmation; null where none does.
+    #[serde(default)]
+    pub(crate) waiting: Option<WaitingConfig>,
+}
+
+/// A configuration that waits for its confirmation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub(crate) struct WaitingConfig {
+    /// Number of the configuration.
+    pub(crate) number: u64,
+    /// Seconds until the configuration before is restored.
+    pub(crate) seconds_left: u64,
 }
 
 /// Turns of the control thread: what one takes delays every event behind it.
@@ -752,6 +766,25 @@ pub(crate) enum EventKind {
         /// `permanent`, or `suspended` while its interface is down; null where it was deleted.
         state: Option<String>,
     },
+    /// A user requested a change, over the control socket.
+    Request {
+        /// User, process and command.
+        #[serde(flatten)]
+        by: Requester,
+        /// Method and path of the request.
+        request: String,
+        /// Why it was refused; null where it was carried out.
+        error: Option<String>,
+    },
+    /// A configuration was applied, confirmed, or rolled back.
+    Configuration {
+        /// Number of the configuration.
+        number: u64,
+        /// `applied`, `waiting` (applied, to be confirmed), `confirmed`, `rolled_back` (the one before runs again).
+        done: String,
+        /// Who or why, and what changed.
+        text: String,
+    },
     /// Readers see all changes up to here.
     Visible {
         /// Generation that readers see.
@@ -779,7 +812,7 @@ pub(crate) struct Hop {
 }
 
 /// A configuration file.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ConfigText {
     /// File name, for messages.
@@ -801,6 +834,24 @@ pub(crate) struct ConfigChange {
     pub(crate) restart: bool,
     /// Whether the change was applied.
     pub(crate) applied: bool,
+}
+
+impl std::fmt::Display for ConfigChange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { item, from, to, restart, applied } = self;
+        write!(f, "{item}: ")?;
+        match (from, to) {
+            (Some(from), Some(new)) => write!(f, "{from} -> {new}")?,
+            (Some(from), None) => write!(f, "- {from}")?,
+            (None, Some(new)) => write!(f, "+ {new}")?,
+            (None, None) => {}
+        }
+        f.write_str(match (restart, applied) {
+            (true, _) => " (needs a restart)",
+            (false, true) => " (applied)",
+            (false, false) => "",
+        })
+    }
 }
 
 /// A comparison of the live lookups with the RIB.

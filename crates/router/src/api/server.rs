@@ -1,43 +1,48 @@
 //! The server: connections, paths, and the description of what there is.
 //!
 //! One thread, one runtime. Whatever a client does (half a request, nothing at all, leaving in the
-//! middle) costs one of a bounded number of connections for a bounded time; only a client that reads
-//! a stream may take as long as it likes.
+//! middle) costs one of a bounded number of connections, whose place is taken by clients that send their
+//! requests (`connections.rs`); only a client that reads a stream may take as long as it likes.
 
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::header::{CONTENT_TYPE, HeaderMap, HeaderValue, WARNING};
+use axum::{Extension, Json};
 use fingerpost_command::former;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::UnixStream;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
 #[cfg(test)]
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::backend::{Job, Requests};
-#[cfg(test)]
-use super::error::ErrorDocument;
-use super::error::{ApiError, Code};
+use super::access::{self, Groups, Peer};
+use super::backend::{Job, Kept, Requests};
+use super::connections::{Connections, Room, Work};
+use super::error::{ApiError, Code, ErrorDocument};
 use super::extract::{Document, Parameters};
 use super::model::{
-    AlgorithmChange, ConfigChange, ConfigText, Fib, Group, Interface, Neighbor, NeighborChange,
-    NeighborChanged, NextHop, RouteAnswer, RouteChange, RouteChanged, RouteQuery, Source, Status,
-    Verification,
+    AlgorithmChange, Fib, Group, Interface, Neighbor, NeighborChange, NeighborChanged, NextHop,
+    RouteAnswer, RouteChange, RouteChanged, RouteQuery, Source, Status, Verification,
 };
-use super::{cluster, features, graph, source_filters, streams};
+use super::saved::{self, Persist};
+use super::{cluster, config, features, graph, source_filters, streams};
 use crate::privilege;
-use crate::sys;
 
-/// Clients at one time; further ones wait to be accepted.
-const CONNECTIONS: usize = 128;
+/// Threads for the long parts of requests.
+const MOST_JOBS: usize = 16;
+/// Connections that take the place of others until there is a pause, and its length: whatever connects in a loop takes no more
+/// than a part of a processor.
+const CROWD: u32 = 8;
+const CROWD_PAUSE: Duration = Duration::from_millis(1);
 /// Longest time for the head of a request, and longest silence of a connection.
 const LONGEST_HEAD: Duration = Duration::from_secs(10);
 
@@ -48,21 +53,24 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Serves on `listener`, which must not block, and sends requests to the backend through `requests`.
+    /// Serves on these sockets, to the members of these groups, and sends requests to the backend through `requests`.
     ///
     /// # Errors
     /// When the thread or its runtime cannot be made.
-    pub(crate) fn start(listener: UnixListener, requests: Requests) -> io::Result<Self> {
-        let runtime =
-            tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
+    pub(crate) fn start(
+        sockets: Vec<Served>,
+        groups: Groups,
+        requests: Requests,
+    ) -> io::Result<Self> {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_io().enable_time().max_blocking_threads(MOST_JOBS).build()?;
         let (stop, stopped) = oneshot::channel();
         let thread =
             std::thread::Builder::new().name("fingerpost-api".into()).spawn(move || {
                 privilege::keep_for_jobs();
                 runtime.block_on(async move {
-                    let Ok(listener) = tokio::net::UnixListener::from_std(listener) else { return };
                     tokio::select! {
-                        () = serve(listener, requests) => {}
+                        () = serve(sockets, Arc::new(groups), requests) => {}
                         // Ends when the other end of `stop` is gone.
                         _ = stopped => {}
                     }
@@ -84,43 +92,98 @@ impl Drop for Server {
     }
 }
 
-async fn serve(listener: tokio::net::UnixListener, requests: Requests) {
-    let router = router().with_state(requests);
-    let room = Arc::new(Semaphore::new(CONNECTIONS));
+/// A socket that is served.
+pub(crate) struct Served {
+    /// The socket, which must not block.
+    pub(crate) listener: UnixListener,
+    /// Whether requests over it only read, whoever makes them.
+    pub(crate) read_only: bool,
+}
+
+async fn serve(sockets: Vec<Served>, groups: Arc<Groups>, requests: Requests) {
+    let router = router().layer(Extension(requests.clone())).with_state(requests);
+    let connections = Connections::default();
+    let served = sockets.into_iter().map(|Served { listener, read_only }| {
+        let (router, groups, connections) = (router.clone(), groups.clone(), connections.clone());
+        tokio::spawn(async move {
+            let Ok(listener) = tokio::net::UnixListener::from_std(listener) else { return };
+            accept(&listener, read_only, &groups, &router, &connections).await;
+        })
+    });
+    for task in served.collect::<Vec<_>>() {
+        // It ends with the runtime.
+        let _ = task.await;
+    }
+}
+
+async fn accept(
+    listener: &tokio::net::UnixListener,
+    read_only: bool,
+    groups: &Arc<Groups>,
+    router: &axum::Router,
+    connections: &Connections,
+) {
+    let mut crowded = 0;
     loop {
-        let Ok(permit) = room.clone().acquire_owned().await else { return };
         let Ok((stream, _)) = listener.accept().await else {
             // Out of descriptors, most likely: it gets better or it does not, but never by spinning.
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        if !is_allowed(&stream) {
-            continue;
+        let Some(peer) = Peer::of(&stream, read_only, groups) else { continue };
+        let room = connections.enter(&peer);
+        let is_crowded = room.as_ref().is_none_or(|room| room.took_place);
+        match room {
+            Some(room) => drop(tokio::spawn(connection(stream, peer, room, router.clone()))),
+            None => refuse(stream),
         }
-        let service = TowerToHyperService::new(router.clone());
-        tokio::spawn(async move {
-            // A client that breaks its own connection harms nobody else.
-            let _ = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(LONGEST_HEAD)
-                .serve_connection(TokioIo::new(stream), service)
-                .await;
-            drop(permit);
-        });
+        crowded += u32::from(is_crowded);
+        if crowded == CROWD {
+            crowded = 0;
+            tokio::time::sleep(CROWD_PAUSE).await;
+        }
     }
 }
 
-/// Whether the client's user is allowed. The mode of the socket file states as much; this also holds for clients that
-/// connected before the mode was set.
-fn is_allowed(stream: &UnixStream) -> bool {
-    stream.peer_cred().is_ok_and(|peer| peer.uid() == 0 || peer.uid() == sys::user())
+/// Serves a connection, until its client ends it or another one takes its place.
+async fn connection(stream: UnixStream, peer: Peer, room: Room, router: axum::Router) {
+    let connection = room.connection.clone();
+    let routes = TowerToHyperService::new(router);
+    let service = service_fn(|mut request: hyper::Request<Incoming>| {
+        let work = Work::begin(&connection);
+        request.extensions_mut().insert(peer.clone());
+        request.extensions_mut().insert(connection.clone());
+        let response = Service::call(&routes, request);
+        async move { response.await.map(|response| response.map(|body| work.with(body))) }
+    });
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(LONGEST_HEAD)
+        .serve_connection(TokioIo::new(stream), service);
+    tokio::select! {
+        // A client that breaks its own connection harms nobody else.
+        _ = served => {}
+        () = room.connection.ended() => {}
+    }
 }
 
-/// Defines the router of a list of paths, and for the tests its description.
+/// Refuses a client where all connections are in use.
+fn refuse(stream: UnixStream) {
+    let error = ApiError::new(Code::Busy, "all connections are in use: try again later");
+    let body = serde_json::to_string(&ErrorDocument { error }).unwrap_or_default();
+    let head =
+        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nconnection: close";
+    let response = format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+    // It fits into the buffer of a new socket, or the client is gone.
+    let _ = stream.into_std().and_then(|mut stream| stream.write_all(response.as_bytes()));
+}
+
+/// Defines the router of a list of paths with the access that each needs, and for the tests its description.
 macro_rules! paths {
-    ($($method:ident $path:literal $($handler:ident)::+;)*) => {
+    ($($access:ident: $method:ident $path:literal $($handler:ident)::+;)*) => {
         fn paths() -> axum::Router<Requests> {
-            axum::Router::new()$(.route($path, axum::routing::$method($($handler)::+)))*
+            axum::Router::new()$(.route($path, axum::routing::$method($($handler)::+)
+                .layer(axum::middleware::from_fn(access::$access))))*
         }
 
         #[cfg(test)]
@@ -134,33 +197,40 @@ macro_rules! paths {
 }
 
 paths! {
-    get "/v1/status" status;
-    get "/v1/route" route;
-    get "/v1/routes" streams::route_list;
-    post "/v1/routes" change_route;
-    get "/v1/events" streams::events;
-    post "/v1/config/diff" config_diff;
-    post "/v1/config/apply" features::config_apply;
-    get "/v1/nexthops" nexthops;
-    get "/v1/groups" groups;
-    get "/v1/fibs" fibs;
-    put "/v1/algorithm" algorithm;
-    post "/v1/verify" verify;
-    get "/v1/interfaces" interfaces;
-    get "/v1/neighbors" neighbors;
-    post "/v1/neighbors" change_neighbor;
-    get "/v1/sources" sources;
-    get "/v1/features" features::features;
-    get "/v1/features/{name}" features::feature;
-    post "/v1/source-filters" source_filters::change;
-    put "/v1/source-filters" source_filters::replace;
-    get "/v1/source-filters/lookup" source_filters::lookup;
-    get "/v1/cluster" cluster::cluster;
-    post "/v1/cluster/drain" cluster::drain;
-    get "/v1/graph" graph::graph;
-    put "/v1/graph" graph::swap;
-    get "/v1/trace" graph::trace;
-    get "/v1/why" graph::why;
+    read: get "/v1/status" status;
+    read: get "/v1/route" route;
+    read: get "/v1/routes" streams::route_list;
+    write: post "/v1/routes" change_route;
+    read: get "/v1/events" streams::events;
+    read: get "/v1/config" config::running;
+    admin: post "/v1/config/diff" config::diff;
+    write: post "/v1/config/apply" config::apply_one;
+    write: post "/v1/config/confirm" config::confirm;
+    write: post "/v1/config/rollback" config::rollback;
+    read: get "/v1/config/changes" saved::changes;
+    write: post "/v1/config/save" saved::save;
+    read: get "/v1/config/history" config::history;
+    read: get "/v1/config/history/{number}" config::of_history;
+    read: get "/v1/nexthops" nexthops;
+    read: get "/v1/groups" groups;
+    read: get "/v1/fibs" fibs;
+    write: put "/v1/algorithm" algorithm;
+    read: post "/v1/verify" verify;
+    read: get "/v1/interfaces" interfaces;
+    read: get "/v1/neighbors" neighbors;
+    write: post "/v1/neighbors" change_neighbor;
+    read: get "/v1/sources" sources;
+    read: get "/v1/features" features::features;
+    read: get "/v1/features/{name}" features::feature;
+    write: post "/v1/source-filters" source_filters::change;
+    write: put "/v1/source-filters" source_filters::replace;
+    read: get "/v1/source-filters/lookup" source_filters::lookup;
+    read: get "/v1/cluster" cluster::cluster;
+    write: post "/v1/cluster/drain" cluster::drain;
+    read: get "/v1/graph" graph::graph;
+    write: put "/v1/graph" graph::swap;
+    admin: get "/v1/trace" graph::trace;
+    read: get "/v1/why" graph::why;
 }
 
 /// Description of the paths. A test makes it of the handlers and their types; the daemon only serves it.
@@ -169,9 +239,10 @@ const DESCRIPTION: &str = include_str!("../../../../docs/openapi.json");
 /// All paths.
 fn router() -> axum::Router<Requests> {
     let document = || async { ([(CONTENT_TYPE, "application/json")], DESCRIPTION) };
+    let read = || axum::middleware::from_fn(access::read);
     paths()
-        .route("/openapi.json", axum::routing::get(document))
-        .route(FORMER_SOURCES, axum::routing::get(former_sources))
+        .route("/openapi.json", axum::routing::get(document).layer(read()))
+        .route(FORMER_SOURCES, axum::routing::get(former_sources).layer(read()))
         .fallback(|| async { ApiError::new(Code::NotFound, "no such path: see /openapi.json") })
         .method_not_allowed_fallback(|| async {
             ApiError::new(Code::MethodNotAllowed, "method not allowed: see /openapi.json")
@@ -205,24 +276,15 @@ async fn route(
 }
 
 /// Adds, changes or deletes a route of the source `command`.
-#[cfg_attr(test, utoipa::path(post, path = "/v1/routes", request_body = RouteChange, responses(
+#[cfg_attr(test, utoipa::path(post, path = "/v1/routes", params(Persist), request_body = RouteChange, responses(
     (status = 200, body = RouteChanged), (status = "default", body = ErrorDocument))))]
 async fn change_route(
     State(requests): State<Requests>,
+    Parameters(persist): Parameters<Persist>,
     Document(change): Document<RouteChange>,
 ) -> Answer<RouteChanged> {
-    requests.call(move |backend| backend.change_route(&change)).await?.map(Json)
-}
-
-/// Differences of a configuration from the running one.
-#[cfg_attr(test, utoipa::path(post, path = "/v1/config/diff", request_body = ConfigText, responses(
-    (status = 200, body = Vec<ConfigChange>), (status = "default", body = ErrorDocument))))]
-async fn config_diff(
-    State(requests): State<Requests>,
-    Document(text): Document<ConfigText>,
-) -> Answer<Vec<ConfigChange>> {
-    // A text of a hundred thousand routes takes a while to read; routes and packets do not wait for it.
-    run(requests.call(move |backend| backend.compare_config(text)).await?).await.map(Json)
+    let kept = Kept::Route(change.clone());
+    saved::kept(&requests, persist, kept, move |b| b.change_route(&change)).await.map(Json)
 }
 
 /// Next hops, without groups.
@@ -247,14 +309,15 @@ async fn fibs(State(requests): State<Requests>) -> Answer<Vec<Fib>> {
 }
 
 /// Pins a lookup algorithm, or leaves the choice to the FIB again.
-#[cfg_attr(test, utoipa::path(put, path = "/v1/algorithm", request_body = AlgorithmChange, responses(
+#[cfg_attr(test, utoipa::path(put, path = "/v1/algorithm", params(Persist), request_body = AlgorithmChange, responses(
     (status = 200, body = Vec<Fib>), (status = "default", body = ErrorDocument))))]
 async fn algorithm(
     State(requests): State<Requests>,
+    Parameters(persist): Parameters<Persist>,
     Document(change): Document<AlgorithmChange>,
 ) -> Answer<Vec<Fib>> {
-    let wanted = change.clone();
-    requests.call(move |backend| backend.choose_algorithm(&wanted)).await??;
+    let (wanted, kept) = (change.clone(), Kept::Algorithm(change.clone()));
+    saved::kept(&requests, persist, kept, move |b| b.choose_algorithm(&wanted)).await?;
     loop {
         let wanted = change.clone();
         let chosen = requests.call(move |backend| backend.chosen_algorithm(&wanted));
@@ -294,13 +357,15 @@ async fn neighbors(State(requests): State<Requests>) -> Answer<Vec<Neighbor>> {
 }
 
 /// Sets the link address of a neighbor, or deletes it.
-#[cfg_attr(test, utoipa::path(post, path = "/v1/neighbors", request_body = NeighborChange, responses(
+#[cfg_attr(test, utoipa::path(post, path = "/v1/neighbors", params(Persist), request_body = NeighborChange, responses(
     (status = 200, body = NeighborChanged), (status = "default", body = ErrorDocument))))]
 async fn change_neighbor(
     State(requests): State<Requests>,
+    Parameters(persist): Parameters<Persist>,
     Document(change): Document<NeighborChange>,
 ) -> Answer<NeighborChanged> {
-    requests.call(move |backend| backend.change_neighbor(&change)).await?.map(Json)
+    let kept = Kept::Neighbor(change.clone());
+    saved::kept(&requests, persist, kept, move |b| b.change_neighbor(&change)).await.map(Json)
 }
 
 /// Route sources.

@@ -14,10 +14,14 @@ use crate::sys;
 
 /// Where sockets lie unless they are named.
 const FOLDER: &str = "/run/fingerpost";
+/// Others find a socket there whose name they know; its own mode decides. They can neither list nor lock the folder.
+const FOLDER_MODE: u32 = 0o711;
 /// How long a daemon waits for another one that is just starting.
 const LONGEST_TURN: Duration = Duration::from_secs(2);
-/// Longest path that an address of a Unix socket holds, in bytes.
-const LONGEST: usize = 107;
+/// Longest path that an address of a Unix socket holds, in bytes, with the name of the socket for reading.
+const LONGEST: usize = 107 - READING.len();
+/// What the name of the socket for reading has behind that of the other one.
+const READING: &str = ".ro";
 
 /// Why a daemon cannot have its socket.
 #[derive(Debug, thiserror::Error)]
@@ -58,6 +62,13 @@ pub(crate) fn path(named: Option<&Path>) -> PathBuf {
     Path::new(FOLDER).join(format!("{}.sock", sys::namespace_number()))
 }
 
+/// The socket for reading beside a control socket.
+pub(crate) fn for_reading(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(READING);
+    name.into()
+}
+
 /// A listening socket that nobody else has. Its file is removed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Claimed {
@@ -86,7 +97,9 @@ impl Claimed {
     fn claim(path: &Path) -> io::Result<Result<Self, SocketError>> {
         let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
         if folder == Path::new(FOLDER) {
-            fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+            fs::DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(folder)?;
+            // A folder of others stays as it is.
+            let _ = fs::set_permissions(folder, fs::Permissions::from_mode(FOLDER_MODE));
         }
         // Two daemons that start at once take turns from looking to listening. In a folder of everybody's
         // somebody else can keep the lock: then it goes without.
@@ -120,6 +133,15 @@ impl Claimed {
         fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
         let inode = fs::symlink_metadata(path)?.ino();
         Ok(Ok(Self { listener, path: path.to_owned(), inode }))
+    }
+
+    /// Members of a group may connect, too.
+    ///
+    /// # Errors
+    /// When this user cannot give the file to the group: then it stays as it was.
+    pub(crate) fn admit(&self, group: u32) -> io::Result<()> {
+        std::os::unix::fs::chown(&self.path, None, Some(group))?;
+        fs::set_permissions(&self.path, fs::Permissions::from_mode(0o660))
     }
 
     /// The socket for the server: a handle that does not block.

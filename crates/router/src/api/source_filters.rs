@@ -5,6 +5,8 @@
 
 use axum::Json;
 use axum::extract::State;
+use fingerpost_packet::feature::source_filter::prefix;
+use fingerpost_route::AnyPrefix;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -13,6 +15,7 @@ use super::error::ApiError;
 #[cfg(test)]
 use super::error::ErrorDocument;
 use super::extract::{Document, Parameters};
+use super::saved::{FilterEdit, Persist, SavedChange};
 use super::server::{Answer, run};
 
 /// Filters that match an address.
@@ -98,37 +101,60 @@ pub(super) async fn lookup(
 }
 
 /// Adds prefixes to a filter and deletes others, while packets are forwarded.
-#[cfg_attr(test, utoipa::path(post, path = "/v1/source-filters", request_body = FilterChange, responses(
+#[cfg_attr(test, utoipa::path(post, path = "/v1/source-filters", params(Persist), request_body = FilterChange, responses(
     (status = 200, body = FilterChanged), (status = "default", body = ErrorDocument))))]
 pub(super) async fn change(
     State(requests): State<Requests>,
+    Parameters(persist): Parameters<Persist>,
     Document(change): Document<FilterChange>,
 ) -> Answer<FilterChanged> {
-    change_alone(&requests, move |backend| backend.change_filter(change)).await.map(Json)
+    let edits = edits_of(&change);
+    change_alone(&requests, persist, edits, move |b| b.change_filter(change)).await.map(Json)
 }
 
 /// Replaces the prefixes of a filter by those of a file, atomically and while packets are forwarded. A file with an error
 /// changes nothing.
-#[cfg_attr(test, utoipa::path(put, path = "/v1/source-filters", request_body = FilterList, responses(
+#[cfg_attr(test, utoipa::path(put, path = "/v1/source-filters", params(Persist), request_body = FilterList, responses(
     (status = 200, body = FilterChanged), (status = "default", body = ErrorDocument))))]
 pub(super) async fn replace(
     State(requests): State<Requests>,
+    Parameters(persist): Parameters<Persist>,
     Document(list): Document<FilterList>,
 ) -> Answer<FilterChanged> {
-    change_alone(&requests, move |backend| backend.replace_filter(list)).await.map(Json)
+    let edit = FilterEdit::Replace(list.file.clone());
+    let edits = vec![SavedChange::Filter { filter: list.filter.clone(), edit }];
+    change_alone(&requests, persist, edits, move |b| b.replace_filter(list)).await.map(Json)
 }
 
-/// Runs the job of a change while no other change runs.
+/// The changes of single prefixes; those that cannot be read are refused where they are made.
+fn edits_of(change: &FilterChange) -> Vec<SavedChange> {
+    let edits = |texts: &[String], edit: fn(AnyPrefix) -> FilterEdit| {
+        let prefixes = texts.iter().filter_map(|text| prefix(text).ok());
+        let changes = prefixes.map(|prefix| SavedChange::Filter {
+            filter: change.filter.clone(),
+            edit: edit(prefix),
+        });
+        changes.collect::<Vec<_>>()
+    };
+    // A prefix that is both is added in the end.
+    [edits(&change.remove, FilterEdit::Remove), edits(&change.add, FilterEdit::Add)].concat()
+}
+
+/// Runs the job of a change while no other change runs, notes the changes, and saves them if wanted.
 async fn change_alone<T: Send + 'static>(
     requests: &Requests,
+    Persist { persist }: Persist,
+    edits: Vec<SavedChange>,
     change: impl FnOnce(&mut dyn Backend) -> Job<T> + Send + 'static,
 ) -> Result<T, ApiError> {
-    let alone = requests.write_lock().await;
-    let job = requests.call(change).await?;
-    run(Box::new(move || {
-        // Held to the end of the job, also where the client leaves.
-        let _alone = alone;
-        job()
-    }))
-    .await
+    if persist {
+        requests.call(|backend| backend.check_saving()).await??;
+    }
+    // The whole of it is carried out also where the client leaves.
+    let _alone = requests.write_lock().await;
+    let done = run(requests.call(change).await?).await?;
+    if let Some(job) = requests.call(move |backend| backend.note_edits(edits, persist)).await? {
+        run(job).await?;
+    }
+    Ok(done)
 }

@@ -31,6 +31,31 @@ impl At {
     }
 }
 
+/// Option of changes that can be saved.
+#[derive(clap::Args, Clone, Copy, Debug)]
+pub(crate) struct Persist {
+    /// Save the change as well: the next run of the daemon makes it again
+    #[arg(long)]
+    pub(crate) persist: bool,
+}
+
+impl Persist {
+    /// Path of the API for the change.
+    pub(crate) fn path(self, path: &str) -> &str {
+        debug_assert!(SAVING.iter().any(|(plain, _)| *plain == path));
+        let saving = SAVING.iter().find(|(plain, _)| *plain == path).filter(|_| self.persist);
+        saving.map_or(path, |(_, saving)| saving)
+    }
+}
+
+/// Paths of changes that can be saved, and the same with that request.
+const SAVING: [(&str, &str); 4] = [
+    ("/v1/routes", "/v1/routes?persist=true"),
+    ("/v1/neighbors", "/v1/neighbors?persist=true"),
+    ("/v1/source-filters", "/v1/source-filters?persist=true"),
+    ("/v1/algorithm", "/v1/algorithm?persist=true"),
+];
+
 /// Options of commands that connect to the daemon or to a graph of a file.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct AtGraph {
@@ -57,7 +82,7 @@ impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
         match &error {
             ClientError::Runtime(cause) => Self::outside(cause.kind(), error),
-            ClientError::Forbidden(_) => Self::new(Exit::Permission, error),
+            ClientError::Forbidden { .. } => Self::new(Exit::Permission, error),
             ClientError::NoDaemon(_) | ClientError::Connect { .. } | ClientError::Broken { .. } => {
                 Self::new(Exit::Unreachable, error)
             }

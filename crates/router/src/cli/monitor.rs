@@ -104,6 +104,14 @@ fn text(event: &Event, to: &mut dyn Write) -> io::Result<()> {
             let state = state.as_deref().map_or(String::new(), |state| format!(" {state}"));
             writeln!(to, "{done:<9} neighbor {addr} lladdr {mac} dev {interface}{state}")
         }
+        EventKind::Request { by, request, error } => {
+            let error =
+                error.as_deref().map_or(String::new(), |error| format!(" refused: {error}"));
+            writeln!(to, "request   {request} by {by}{error}")
+        }
+        EventKind::Configuration { number, done, text } => {
+            writeln!(to, "{:<9} configuration {number} {text}", done.replace('_', " "))
+        }
         EventKind::Visible { generation } => writeln!(to, "visible   generation {generation}"),
         EventKind::Decision { text } => writeln!(to, "decision  {text}"),
     }

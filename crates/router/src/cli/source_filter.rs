@@ -14,7 +14,7 @@ use super::output::{Columns, Output, Report, or_dash};
 use crate::api::source_filters::{
     FilterAnswer, FilterChange, FilterChanged, FilterList, FilterQuery,
 };
-use crate::cli::at::At;
+use crate::cli::at::{At, Persist};
 
 pub(super) const COMMAND: Command = Command {
     name: NAME,
@@ -60,7 +60,7 @@ const ADD: &str = "Examples:
   $ fingerpost source-filter add attackers 192.0.2.7 198.51.100.0/24 2001:db8:bad::/48
 
 All of them or none; host bits are cleared. Packets see it when the command returns. What is added
-lasts until the list is exchanged or the daemon ends.";
+lasts until the list is exchanged or the daemon ends, with --persist beyond its end.";
 const REMOVE: &str = "Examples:
   $ fingerpost source-filter remove attackers 198.51.100.0/24
 
@@ -93,6 +93,8 @@ struct Change {
     #[arg(value_name = "PREFIX", required = true)]
     prefixes: Vec<String>,
     #[command(flatten)]
+    persist: Persist,
+    #[command(flatten)]
     at: At,
 }
 
@@ -104,6 +106,8 @@ struct Replace {
     /// Prefixes, one a line
     #[arg(value_name = "FILE")]
     file: PathBuf,
+    #[command(flatten)]
+    persist: Persist,
     #[command(flatten)]
     at: At,
 }
@@ -121,26 +125,27 @@ fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
         }
         What::Add(change) => edit(change, true, output),
         What::Remove(change) => edit(change, false, output),
-        What::Replace(Replace { name, file, at }) => {
+        What::Replace(Replace { name, file, persist, at }) => {
             // As it is called here: the daemon may stand in another folder.
             let file = file.canonicalize().map_err(|error| {
                 Failure::outside(error.kind(), format_args!("{}: {error}", file.display()))
             })?;
             let list = FilterList { filter: name, file: file.display().to_string() };
-            let changed: FilterChanged = at.client()?.send(Method::PUT, PATH, &list)?;
+            let changed: FilterChanged =
+                at.client()?.send(Method::PUT, persist.path(PATH), &list)?;
             Ok(output.print(&changed)?)
         }
     }
 }
 
 fn edit(change: Change, add: bool, output: &mut Output) -> Result<(), Failure> {
-    let Change { name, prefixes, at } = change;
+    let Change { name, prefixes, persist, at } = change;
     for text in &prefixes {
         prefix(text).map_err(|words| Failure::new(Exit::Usage, words))?;
     }
     let mut body = FilterChange { filter: name, ..FilterChange::default() };
     *if add { &mut body.add } else { &mut body.remove } = prefixes;
-    let changed: FilterChanged = at.client()?.send(Method::POST, PATH, &body)?;
+    let changed: FilterChanged = at.client()?.send(Method::POST, persist.path(PATH), &body)?;
     Ok(output.print(&changed)?)
 }
 

@@ -1,12 +1,17 @@
 //! The configuration file, and what is assumed without one.
 
 mod cluster;
+mod control;
 mod features;
+mod groups;
 mod knobs;
 mod listen;
+mod merge;
 mod mistakes;
+mod neighbor;
 mod size;
 mod store;
+mod workers;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -17,7 +22,6 @@ pub(crate) use fingerpost_command::choice::left_out;
 use fingerpost_lpm::input::{self, MOST_STREAM_BYTES};
 use fingerpost_packet::feature::{FeatureSettings, Mistake as Wrong};
 use fingerpost_route::fib::FibOptions;
-use fingerpost_route::group::GroupMode;
 use fingerpost_route::netlink::route::PROTOCOL_FINGERPOST;
 use fingerpost_route::source::mrt::Speed;
 use fingerpost_route::source::table::PeerChoice;
@@ -26,10 +30,15 @@ use fingerpost_route::source::{SourceError, SourceSpec, Transport};
 use serde::Deserialize;
 
 pub(crate) use cluster::Cluster;
+pub(crate) use control::ControlConfig;
 pub(crate) use features::in_kernel;
+pub(crate) use groups::Groups;
 pub(crate) use listen::Listen;
+pub(crate) use merge::merged;
 use mistakes::{Document, Mistake};
+pub(crate) use neighbor::StaticNeighbor;
 pub(crate) use size::Size;
+pub(crate) use workers::{Cores, Workers};
 
 /// All that can be configured. Everything has a default, so that `run` works without a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -51,6 +60,9 @@ pub(crate) struct Config {
     pub(crate) workers: Workers,
     pub(crate) takeover: Takeover,
     pub(crate) xdp: Xdp,
+    /// Link addresses that are set by hand.
+    pub(crate) neighbor: Vec<StaticNeighbor>,
+    pub(crate) control: ControlConfig,
     pub(crate) cluster: Option<Cluster>,
 }
 
@@ -433,76 +445,6 @@ impl Default for FibConfig {
     }
 }
 
-/// Next-hop groups (ECMP and UCMP).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct Groups {
-    /// How the slots of a group are shared among its next hops.
-    pub(crate) layout: Layout,
-    /// Seed of the hash of flows; without it a random number. The routers of a cluster need the same seed.
-    pub(crate) flow_seed: Option<u64>,
-}
-
-/// How their members share the slots.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Layout {
-    /// Only the flows of next hops that are removed or lose weight move.
-    #[default]
-    Resilient,
-    /// The arithmetic of FreeBSD.
-    Slots,
-}
-
-impl Layout {
-    pub(crate) fn mode(self) -> GroupMode {
-        match self {
-            Self::Resilient => GroupMode::Resilient,
-            Self::Slots => GroupMode::Slots,
-        }
-    }
-}
-
-/// The worker threads.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct Workers {
-    /// Processors that run a worker each, by number; `auto`: at most as many workers as the interfaces have queues.
-    pub(crate) cores: Cores,
-}
-
-/// The processors to forward on.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(untagged, expecting = "`cores`: \"auto\", or a list of processors is needed")]
-pub(crate) enum Cores {
-    #[serde(skip)]
-    #[default]
-    Auto,
-    /// `"auto"`, spelled out.
-    Word(CoresWord),
-    /// Processors, by number.
-    List(Vec<usize>),
-}
-
-impl fmt::Display for Cores {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::List(list) => {
-                let words: Vec<String> = list.iter().map(ToString::to_string).collect();
-                f.write_str(&words.join(", "))
-            }
-            Self::Auto | Self::Word(_) => f.write_str("auto"),
-        }
-    }
-}
-
-/// The one word that may stand for a list of processors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum CoresWord {
-    Auto,
-}
-
 /// What a change of the kernel's policy does to an interface that is taken over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -706,6 +648,7 @@ impl Config {
             let what = "`cores` is empty: name a processor, or use \"auto\"";
             wrong.push(Wrong::new("workers.cores", what));
         }
+        wrong.extend(StaticNeighbor::check(&self.neighbor));
         wrong.extend(self.cluster.iter().flat_map(Cluster::check));
         wrong
     }
@@ -714,6 +657,7 @@ impl Config {
     fn check_routes(&self, links: &[(String, u32)]) -> Vec<Wrong> {
         let kind = fingerpost_route::source::find("fixed").expect("it is in the registry");
         let mut wrong = self.check_feature_files();
+        wrong.extend(self.control.check());
         for (i, source) in self.source.iter().enumerate() {
             let further = source.updates.iter().enumerate();
             let further = further.map(|(at, path)| (format!("updates.{at}"), path));
@@ -781,6 +725,8 @@ fn readable(path: &Path) -> std::io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use fingerpost_route::group::GroupMode;
+
     use super::*;
 
     #[test]

@@ -171,6 +171,13 @@ impl Features {
         if fits { Ok(()) } else { Err(ApiError::at(Code::Refused, "features", message)) }
     }
 
+    /// Features that ran before, with their states of that time; `None` where they are the running ones.
+    pub(super) fn prepared(&self, config: &Config, made: FeatureStates) -> Option<Prepared> {
+        let (wanted, before) = (config.features.clone(), self.states.clone());
+        let unshared = self.unshared.clone();
+        (!made.is_same(&before)).then_some(Prepared { wanted, before, made, unshared })
+    }
+
     /// Puts prepared features in the place of the running ones. Returns their settings, and messages as
     /// [`Features::follow_ports`].
     pub(super) fn put(
@@ -191,7 +198,7 @@ impl Features {
 
 /// Workers leave the old graph within a round. The last holder of lists of millions of prefixes frees them, which takes a
 /// while, so that is to be neither a worker nor the daemon's thread.
-fn let_go(old: FeatureStates) {
+pub(super) fn let_go(old: FeatureStates) {
     let last = move || {
         std::thread::sleep(LONGEST_ROUND);
         drop(old);

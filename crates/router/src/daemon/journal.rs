@@ -3,6 +3,7 @@
 //! A notice is found by comparing the path of each interface with the path before, whenever something happened to one.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use fingerpost_route::{Control, Takeover};
 
@@ -17,6 +18,19 @@ struct Driven(BTreeMap<String, (&'static str, String)>);
 pub(super) struct Journal {
     messages: Vec<String>,
     driven: Driven,
+    refusals: Refusals,
+}
+
+/// Refused requests that are noted in [`REFUSAL_TIME`]; further ones are counted.
+const MOST_REFUSALS: u32 = 50;
+const REFUSAL_TIME: Duration = Duration::from_secs(10);
+
+/// Refused requests of the present span of time.
+#[derive(Default)]
+struct Refusals {
+    since: Option<Instant>,
+    noted: u32,
+    left_out: u64,
 }
 
 impl Journal {
@@ -28,6 +42,24 @@ impl Journal {
     /// Adds messages.
     pub(super) fn extend(&mut self, messages: impl IntoIterator<Item = String>) {
         self.messages.extend(messages);
+    }
+
+    /// Whether one more refused request is noted: whoever may connect can make any number of them.
+    pub(super) fn has_room_for_refusal(&mut self, now: Instant) -> bool {
+        let Refusals { since, noted, left_out } = &mut self.refusals;
+        if since.is_none_or(|since| now.duration_since(since) > REFUSAL_TIME) {
+            if *left_out > 0 {
+                self.messages.push(format!("{left_out} more requests were refused"));
+            }
+            (*since, *noted, *left_out) = (Some(now), 0, 0);
+        }
+        let has_room = *noted < MOST_REFUSALS;
+        if has_room {
+            *noted += 1
+        } else {
+            *left_out += 1
+        }
+        has_room
     }
 
     /// Messages since the last call.
@@ -76,6 +108,15 @@ mod tests {
     use fingerpost_route::{ControlOptions, Happened};
 
     use super::*;
+
+    #[test]
+    fn refused_requests_are_noted_at_a_bounded_rate() {
+        let (mut journal, now) = (Journal::default(), Instant::now());
+        let noted = (0..1000).filter(|_| journal.has_room_for_refusal(now)).count();
+        assert_eq!(noted, MOST_REFUSALS as usize);
+        assert!(journal.has_room_for_refusal(now + 2 * REFUSAL_TIME));
+        assert_eq!(journal.take(), ["950 more requests were refused"]);
+    }
 
     #[test]
     fn changes_of_the_path_are_noted_once() {

@@ -6,15 +6,16 @@ use fingerpost_lpm::registry;
 use fingerpost_route::{Control, ControlOptions};
 
 use super::kernel::KernelSource;
+use super::lasting::{Placed, make_again};
 use super::ports::{Interfaces, Plan};
 use super::sources::{Configured, Sources};
 use super::turns::Histogram;
 use super::{DaemonError, RunOptions, TICK, takeover};
-use crate::config::{Config, Source};
+use crate::api::saved::COMMAND_SOURCE;
+use crate::config::Source;
 use crate::sys;
 
-/// Source of routes that commands make, preferred as much as those of the configuration.
-const COMMAND_SOURCE: &str = "command";
+/// Distance of the source of routes that commands make: preferred as much as those of the configuration.
 const COMMAND_DISTANCE: u8 = 1;
 /// Longest time of the kernel's first dump.
 pub(super) const LONGEST_DUMP: Duration = Duration::from_secs(120);
@@ -24,10 +25,13 @@ pub(super) struct Learned {
     pub(super) control: Control,
     pub(super) sources: Sources,
     pub(super) messages: Vec<String>,
+    /// Changes that cannot be made yet.
+    pub(super) unmade: Vec<Placed>,
 }
 
 /// `listen`: with the sources whose peers connect.
-pub(super) fn learn(config: &Config, listen: bool) -> Result<Learned, DaemonError> {
+pub(super) fn learn(options: &RunOptions, listen: bool) -> Result<Learned, DaemonError> {
+    let config = &options.config;
     let mut control = Control::new(ControlOptions {
         v4: registry::v4().collect(),
         v6: registry::v6().collect(),
@@ -66,13 +70,17 @@ pub(super) fn learn(config: &Config, listen: bool) -> Result<Learned, DaemonErro
         let failed = |error| DaemonError::Source { kind: source.kind.clone(), error };
         messages.extend(configured.feed(&mut control, source).map_err(failed)?);
     }
+    let command = control.add_source(COMMAND_SOURCE, COMMAND_DISTANCE);
+    let static_neighbors = config.neighbor.iter().map(|neighbor| neighbor.placed().into());
+    let changes = static_neighbors.chain(options.saved.iter().cloned()).collect();
+    let (unmade, said) = make_again(&mut control, command, changes);
+    messages.extend(said);
     if let Err(error) = control.commit(Instant::now()) {
         messages.push(format!("routes are not all visible: {error}"));
     }
     messages.extend(control.take_decisions());
-    let command = control.add_source(COMMAND_SOURCE, COMMAND_DISTANCE);
     let sources = Sources { kernel, configured, command, visible: Histogram::default() };
-    Ok(Learned { control, sources, messages })
+    Ok(Learned { control, sources, messages, unmade })
 }
 
 /// Result of `run --check`.
@@ -90,7 +98,7 @@ pub(crate) struct Checked {
 /// # Errors
 /// The kernel does not answer.
 pub(crate) fn check(options: &RunOptions) -> Result<Checked, DaemonError> {
-    let Learned { mut control, .. } = learn(&options.config, false)?;
+    let Learned { mut control, .. } = learn(options, false)?;
     let mut findings = takeover::survey().map_err(DaemonError::Survey)?;
     findings.apply_rules(&mut control);
     let plans = Interfaces::preview(&control, options, &findings);

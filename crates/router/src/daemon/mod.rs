@@ -6,6 +6,7 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use fingerpost_lpm::UpdateError;
+use fingerpost_packet::feature::source_filter::SourceFilters;
 use fingerpost_packet::graph::worker::Event;
 use fingerpost_route::{Committed, Control};
 
@@ -22,6 +23,7 @@ mod features;
 mod graph;
 mod journal;
 mod kernel;
+mod lasting;
 mod learn;
 mod nonstop;
 mod obstacles;
@@ -42,6 +44,7 @@ mod workers;
 mod xdp_features;
 
 pub(crate) use error::DaemonError;
+pub(crate) use lasting::{Lasting, StateFolder};
 pub(crate) use learn::check;
 pub(crate) use report::{Report, each};
 pub(crate) use settings::{RunOptions, Said};
@@ -50,6 +53,7 @@ use cluster::{ClusterError, Node};
 use features::Features;
 use graph::RunningGraph;
 use journal::Journal;
+use lasting::edit_again;
 use learn::{Learned, learn};
 use nonstop::NonStop;
 use ports::Interfaces;
@@ -96,7 +100,10 @@ impl Daemon {
             NonStop::begin(config.takeover.nonstop(), config.features.guards_any(), &mut found);
         journal.extend(found);
         let flow_seed = nonstop.flow_seed(config.groups.flow_seed);
-        let Learned { mut control, sources, messages } = learn(config, true)?;
+        let filters = features.states().of::<SourceFilters>();
+        let edits = options.saved.iter().map(|saved| (&*saved.place, &saved.change));
+        journal.extend(edit_again(filters.as_deref(), edits));
+        let Learned { mut control, sources, messages, unmade } = learn(options, true)?;
         let progress = Progress::new(started);
         let (policy, mut findings) = policy::Watch::begin().map_err(DaemonError::Survey)?;
         findings.apply_rules(&mut control);
@@ -121,7 +128,7 @@ impl Daemon {
             node.start()?;
         }
         let mut daemon = Self {
-            settings: Settings::new(options),
+            settings: Settings::new(options, unmade),
             progress,
             control,
             sources,
@@ -166,6 +173,13 @@ impl Daemon {
         Ok(())
     }
 
+    /// Keeps what outlasts the run from now on.
+    pub(crate) fn keep(&mut self, lasting: Lasting) {
+        let mut before = std::mem::replace(&mut self.settings.lasting, lasting);
+        self.settings.lasting.go_on_with(&mut before);
+        self.settings.lasting.started(&before.history.running_text());
+    }
+
     /// Serves the requests of the control API from now on.
     pub(crate) fn serve(&mut self, queue: Queue) {
         self.requests.serve(queue);
@@ -203,6 +217,8 @@ impl Daemon {
     fn turn(&mut self, readable: bool, turn: &mut Turn) -> Result<(), DaemonError> {
         let now = Instant::now();
         self.check_workers()?;
+        self.follow_confirmation(now);
+        self.follow_links(now);
         if readable || self.requests.is_behind() || self.is_due(now) {
             self.progress.pace.alert(now);
         }

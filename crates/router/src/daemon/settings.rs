@@ -6,8 +6,11 @@ use std::time::{Duration, Instant};
 use fingerpost_route::Control;
 use fingerpost_route::source::words::nearest;
 
+use super::lasting::{Lasting, Placed};
 use super::pace::Pace;
 use super::turns::Turns;
+use crate::api::model::{AlgorithmChange, ConfigText};
+use crate::api::saved::SavedChange;
 use crate::config::{Config, PacketPath};
 
 /// What a run is started with besides the configuration.
@@ -18,6 +21,10 @@ pub(crate) struct RunOptions {
     pub(crate) path: PacketPath,
     /// Settings of the command line, which the configuration has already.
     pub(crate) said: Said,
+    /// Text of the configuration.
+    pub(crate) text: ConfigText,
+    /// Changes of earlier runs that are made again.
+    pub(crate) saved: Vec<Placed>,
 }
 
 impl RunOptions {
@@ -62,11 +69,33 @@ impl Said {
 pub(super) struct Settings {
     config: Config,
     said: Said,
+    /// What outlasts a change or the run.
+    pub(super) lasting: Lasting,
 }
 
 impl Settings {
-    pub(super) fn new(options: &RunOptions) -> Self {
-        Self { config: options.config.clone(), said: options.said.clone() }
+    /// Settings at the start, with the changes of earlier runs that could not be made yet.
+    pub(super) fn new(options: &RunOptions, unmade: Vec<Placed>) -> Self {
+        let (config, said) = (options.config.clone(), options.said.clone());
+        let mut settings = Self { config, said, lasting: Lasting::default() };
+        settings.lasting.started(&options.text);
+        settings.lasting.unmade = unmade;
+        for Placed { change, .. } in &options.saved {
+            match change {
+                SavedChange::Algorithm(AlgorithmChange { family, name }) => {
+                    let fib = &mut settings.config.fib;
+                    let choice = match family {
+                        Some(6) => &mut fib.algorithm_v6,
+                        _ => &mut fib.algorithm_v4,
+                    };
+                    choice.clone_from(name);
+                }
+                SavedChange::Filter { .. } => {}
+                SavedChange::Route(_) | SavedChange::Neighbor(_) => continue,
+            }
+            settings.lasting.present.set(change.clone());
+        }
+        settings
     }
 
     /// The running configuration.

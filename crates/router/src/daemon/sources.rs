@@ -333,6 +333,19 @@ impl Configured {
         source: &Source,
     ) -> Result<Vec<String>, SourceError> {
         self.remove(control, at);
+        self.insert(control, at, source)
+    }
+
+    /// Opens a source at a place; those behind it move.
+    ///
+    /// # Errors
+    /// When it cannot be opened: nothing changed then.
+    pub(super) fn insert(
+        &mut self,
+        control: &mut Control,
+        at: usize,
+        source: &Source,
+    ) -> Result<Vec<String>, SourceError> {
         let said = self.feed(control, source)?;
         // Others keep their places.
         let last = self.fed.pop().expect("it was just added");

@@ -7,10 +7,10 @@ use hyper::Method;
 use serde::Serialize;
 
 use super::super::choice;
-use super::super::command::Failure;
+use super::super::command::{Exit, Failure};
 use super::super::output::{Columns, Output, Report, message};
 use crate::api::model::{AlgorithmChange, Fib};
-use crate::cli::at::At;
+use crate::cli::at::{At, Persist};
 
 pub(super) const EXAMPLES: &str = "Examples:
   $ fingerpost fib algorithm
@@ -35,17 +35,23 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "4|6", value_parser = ["4", "6"])]
     family: Option<String>,
     #[command(flatten)]
+    persist: Persist,
+    #[command(flatten)]
     at: At,
 }
 
 pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
+    if arguments.persist.persist && arguments.name.is_none() {
+        let words = "--persist goes with the name of an algorithm, or `auto`";
+        return Err(Failure::new(Exit::Usage, words));
+    }
     let client = arguments.at.client()?;
     let family = arguments.family.as_ref().and_then(|family| family.parse().ok());
     let mut fibs: Vec<Fib> = match &arguments.name {
         None => client.get("/v1/fibs", &())?,
         Some(name) => {
             let change = AlgorithmChange { family, name: name.clone() };
-            client.send(Method::PUT, "/v1/algorithm", &change)?
+            client.send(Method::PUT, arguments.persist.path("/v1/algorithm"), &change)?
         }
     };
     fibs.retain(|fib| family.is_none_or(|family: u8| family == fib.family));

@@ -19,6 +19,7 @@ pub(super) fn run(file: &Path, arguments: &Arguments, output: &mut Output) -> Re
         ("--ignore", !arguments.ignore.is_empty()),
         ("--nonstop", arguments.nonstop.is_some()),
         ("--socket", arguments.at.socket.is_some()),
+        ("--state", arguments.state.is_some()),
     ];
     if let Some((option, _)) = daemons.iter().find(|(_, given)| *given) {
         let words = format!("{option} is for a router that takes interfaces over, not for a graph");

@@ -12,13 +12,15 @@ use fingerpost_packet::handler::control_socket::Listen;
 
 use super::command::{Command, Exit, Failure, parsed};
 use super::output::{Output, Report as Print, begin_log, message};
+use crate::api::access::Groups;
 use crate::api::backend;
-use crate::api::server::Server;
+use crate::api::model::ConfigText;
+use crate::api::server::{Served, Server};
 use crate::api::socket::{self, Claimed, SocketError};
 use crate::cli::at::At;
 use crate::click::Stand;
-use crate::config::{Config, PacketPath, Takeover};
-use crate::daemon::{self, Daemon, DaemonError, Report, RunOptions, Said};
+use crate::config::{Config, ControlConfig, PacketPath, Takeover};
+use crate::daemon::{self, Daemon, DaemonError, Lasting, Report, RunOptions, Said, StateFolder};
 use crate::{privilege, sys};
 
 use reload::Reload;
@@ -73,6 +75,9 @@ struct Arguments {
     #[arg(long, alias = "survive", value_name = "SECONDS",
           value_parser = clap::value_parser!(u32).range(..=i64::from(Takeover::LONGEST_NONSTOP_S)))]
     nonstop: Option<u32>,
+    /// Folder for what lasts across restarts [default: /var/lib/fingerpost, where it can be written]
+    #[arg(long, value_name = "DIR", env = "FINGERPOST_STATE", hide_env_values = true)]
+    state: Option<PathBuf>,
     /// Packet path
     #[arg(long, value_name = "PATH", value_enum, default_value_t)]
     path: PacketPath,
@@ -111,20 +116,28 @@ fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
         }
     }
     click::refuse_alone(arguments)?;
-    let mut config = match &arguments.file {
-        Some(path) => {
-            let text = input::read_text_or_stdin(path).map_err(|error| {
-                let hint = privilege::to_read(error.kind());
-                Failure::outside(error.kind(), format_args!("{}: {error}{hint}", path.display()))
-            })?;
-            Config::of_text(path, &text, None).map_err(|errors| {
-                errors.iter().for_each(message);
-                Failure::Reported(Exit::Failed)
-            })?
-        }
-        None => Config::default(),
+    let text = match &arguments.file {
+        Some(path) => input::read_text_or_stdin(path).map_err(|error| {
+            let hint = privilege::to_read(error.kind());
+            Failure::outside(error.kind(), format_args!("{}: {error}{hint}", path.display()))
+        })?,
+        None => String::new(),
     };
-    let file = arguments.file.as_deref().unwrap_or(Path::new(""));
+    let file = arguments.file.as_ref().map_or(String::new(), |path| path.display().to_string());
+    let state = match arguments.check {
+        true => None,
+        false => StateFolder::find(arguments.state.as_deref())
+            .map_err(|words| Failure::new(Exit::Failed, words))?,
+    };
+    let (mut lasting, saved, messages) = Lasting::open(state);
+    messages.iter().for_each(message);
+    let (text, refused) = lasting.starting(ConfigText { file, text });
+    refused.iter().for_each(message);
+    let file = Path::new(&text.file);
+    let mut config = Config::of_text(file, &text.text, None).map_err(|errors| {
+        errors.iter().for_each(message);
+        Failure::Reported(Exit::Failed)
+    })?;
     config.former_name_warnings(file).for_each(message);
     let said = Said {
         ignore: arguments.ignore.clone(),
@@ -132,13 +145,13 @@ fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
         only: arguments.only.clone(),
     };
     said.add_to(&mut config);
-    let options = RunOptions { config, path: arguments.path, said };
+    let options = RunOptions { config, path: arguments.path, said, text, saved };
     if arguments.check {
         return check(&options, output);
     }
     privilege::to_forward().map_err(DaemonError::from)?;
     // First of all: a second daemon would take the first one's interfaces.
-    let socket = Claimed::new(socket::path(arguments.at.socket.as_deref()))?;
+    let sockets = Sockets::claim(arguments.at.socket.as_deref(), &options.config.control)?;
     sys::catch_signals();
     let mut daemon = Daemon::start(&options)?;
     begin_log();
@@ -146,7 +159,8 @@ fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     if let Err(error) = kept {
         message(format_args!("capabilities that are not needed any more are kept: {error}"));
     }
-    let (server, mut reload) = serve(&mut daemon, &socket, arguments.file.clone())?;
+    daemon.keep(lasting);
+    let (server, mut reload) = serve(&mut daemon, &sockets, arguments.file.clone())?;
     tell(&mut daemon);
     let report = daemon.report();
     let taken_over = daemon.taken_over();
@@ -178,12 +192,41 @@ fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     tell(&mut daemon);
     let (report, messages) = daemon.stop();
     messages.iter().for_each(message);
-    drop((server, socket));
+    drop((server, sockets));
     output.print(&report)?;
     worked?;
     match report.workers - report.workers_alive {
         0 => Ok(()),
         failed => Err(DaemonError::Workers { failed, workers: report.workers }.into()),
+    }
+}
+
+/// The control sockets of a run.
+struct Sockets {
+    control: Claimed,
+    reading: Claimed,
+    /// Groups whose members may use them.
+    groups: Groups,
+}
+
+impl Sockets {
+    /// Takes the socket of this name, or the usual one, and the one for reading beside it.
+    fn claim(named: Option<&Path>, config: &ControlConfig) -> Result<Self, SocketError> {
+        let control = Claimed::new(socket::path(named))?;
+        let reading = Claimed::new(socket::for_reading(control.path()))?;
+        let (groups, messages) = config.groups();
+        messages.iter().for_each(message);
+        for (socket, group) in [(&control, &groups.write), (&reading, &groups.read)] {
+            let Some(group) = group else { continue };
+            if let Err(error) = socket.admit(group.id) {
+                message(format_args!(
+                    "{}: group {} may not use it, as this user may not give it to that group: {error}",
+                    socket.path().display(),
+                    group.name
+                ));
+            }
+        }
+        Ok(Self { control, reading, groups })
     }
 }
 
@@ -198,18 +241,23 @@ fn files(arguments: &Arguments, config: &Config) -> Vec<PathBuf> {
 /// Serves the control API: for clients, and for SIGHUP.
 fn serve(
     daemon: &mut Daemon,
-    socket: &Claimed,
+    sockets: &Sockets,
     file: Option<PathBuf>,
 ) -> Result<(Server, Reload), Failure> {
+    let Sockets { control, reading, groups } = sockets;
     let failed = |error: io::Error| {
-        let words = format_args!("control socket {}: {error}", socket.path().display());
+        let words = format_args!("control socket {}: {error}", control.path().display());
         Failure::outside(error.kind(), words)
     };
     let (requests, queue) = backend::channel().map_err(failed)?;
     let reload = Reload::new(file, requests.clone());
-    let server = Server::start(socket.listener().map_err(failed)?, requests).map_err(failed)?;
+    let served = |socket: &Claimed, read_only| {
+        socket.listener().map(|listener| Served { listener, read_only }).map_err(failed)
+    };
+    let both = vec![served(control, false)?, served(reading, true)?];
+    let server = Server::start(both, groups.clone(), requests).map_err(failed)?;
     daemon.serve(queue);
-    message(format_args!("control socket {}", socket.path().display()));
+    message(format_args!("control socket {}", control.path().display()));
     Ok((server, reload))
 }
 

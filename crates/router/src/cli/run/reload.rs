@@ -9,11 +9,11 @@ use std::thread::JoinHandle;
 
 use fingerpost_lpm::input;
 
+use crate::api::access::Requester;
 use crate::api::backend::Requests;
+use crate::api::config::{ConfigApply, apply};
 use crate::api::error::{ApiError, Code, Detail};
-use crate::api::features::apply;
-use crate::api::model::{ConfigChange, ConfigText};
-use crate::cli::config::told;
+use crate::api::model::ConfigChange;
 use crate::cli::output::message;
 use crate::config::Config;
 use crate::privilege;
@@ -60,7 +60,7 @@ fn read_again(file: &Path, requests: &Requests) {
         Ok(changes) if changes.is_empty() => message(format_args!("{name} read again: no change")),
         Ok(changes) => {
             message(format_args!("{name} read again:"));
-            changes.iter().for_each(|change| message(told(change)));
+            changes.iter().for_each(message);
         }
         Err(error) => {
             let error_alone = Detail { message: error.message, place: error.place };
@@ -83,5 +83,6 @@ fn changes(file: &Path, requests: &Requests) -> Result<Vec<ConfigChange>, ApiErr
     let text = input::read_text(file).map_err(failed)?;
     Config::warn_of_former_names(file, &text);
     let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(failed)?;
-    runtime.block_on(apply(requests, ConfigText { file: name.clone(), text }))
+    let wanted = ConfigApply { file: name.clone(), text, confirm_s: None };
+    Ok(runtime.block_on(apply(requests, wanted, Requester::daemon("SIGHUP")))?.changes)
 }

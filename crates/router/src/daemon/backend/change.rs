@@ -6,60 +6,100 @@ use fingerpost_route::nexthop::{HopError, MAX_WEIGHT};
 use fingerpost_route::source::line;
 use fingerpost_route::source::words::unknown;
 use fingerpost_route::{
-    AnyPrefix, MAIN_TABLE, Operation, Path, Paths, RouteError, RouteKey, Target,
+    AnyPrefix, Control, MAIN_TABLE, Operation, Outcome, Path, Paths, RouteError, RouteKey,
+    SourceId, Target,
 };
 
 use super::lookup::RowMaker;
 use super::routes::prefix;
-use super::{Daemon, View, bad, word};
+use super::{Daemon, View, bad, link_of, word};
 use crate::api::error::{ApiError, Code};
 use crate::api::model::{self, Action, RouteChange, RouteChanged};
+
+/// Why a route is not changed.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::daemon) enum Refusal {
+    /// The request is invalid.
+    #[error("{0}")]
+    Invalid(#[from] ApiError),
+    /// The routes there are do not permit it.
+    #[error("{1}")]
+    Route(RouteKey, Box<RouteError>),
+}
+
+/// Changes a route of the source `command`.
+pub(in crate::daemon) fn put(
+    control: &mut Control,
+    command: SourceId,
+    change: &RouteChange,
+    now: Instant,
+) -> Result<(RouteKey, Outcome), Refusal> {
+    let prefix = prefix("prefix", &change.prefix)?;
+    let table = change.table.unwrap_or(MAIN_TABLE);
+    let key = RouteKey { table, prefix, metric: change.metric.unwrap_or(0) };
+    let paths = paths_of(control, prefix, &change.paths)?;
+    let delete = change.action == Action::Delete;
+    let lifetime = match change.expires {
+        Some(0) => return Err(bad("expires", "at least 1 second is needed").into()),
+        Some(_) if delete => return Err(bad("expires", "a deleted route has no end").into()),
+        seconds => seconds.map(|seconds| (Duration::from_secs(seconds), now)),
+    };
+    let done = if delete {
+        if change.mtu.is_some() {
+            return Err(bad("mtu", "a route is deleted whatever its MTU").into());
+        }
+        if change.kind.is_some() {
+            return Err(bad("kind", "a route is deleted by its prefix, or by its paths").into());
+        }
+        let paths = match paths.is_empty() {
+            false if change.all => return Err(bad("all", "all, or only these paths?").into()),
+            false => Paths::Named(paths),
+            true if change.all => Paths::All,
+            true => Paths::Only,
+        };
+        control.delete_route(command, key, &paths)
+    } else {
+        let target = target(change, paths)?;
+        let operation = match change.action {
+            Action::Add => Operation::ADD,
+            Action::Append => Operation::APPEND,
+            Action::Replace => Operation::REPLACE,
+            Action::Change | Action::Delete => Operation::CHANGE,
+        };
+        control.put_route(command, key, operation, &target, change.mtu, lifetime)
+    };
+    done.map(|outcome| (key, outcome)).map_err(|error| Refusal::Route(key, error.into()))
+}
+
+/// Paths with the numbers of their links.
+fn paths_of(
+    control: &Control,
+    prefix: AnyPrefix,
+    paths: &[model::PathChange],
+) -> Result<Vec<Path>, ApiError> {
+    let mut found: Vec<Path> = Vec::new();
+    for path in paths {
+        let gateway = path.gateway.as_deref().map(line::gateway).transpose();
+        let gateway = gateway.map_err(|words| bad("gateway", words))?;
+        let link = path.dev.as_deref().map(|dev| link_of(control, dev)).transpose()?;
+        if !(1..=MAX_WEIGHT).contains(&path.weight) {
+            let words = format_args!("weight {}: 1 to {MAX_WEIGHT} is needed", path.weight);
+            return Err(bad("weight", words));
+        }
+        found.push(Path { gateway, link, weight: path.weight });
+    }
+    line::check_paths(prefix, &found).map_err(|words| bad("paths", words))?;
+    Ok(found)
+}
 
 impl Daemon {
     /// Makes a change; workers see it when this returns.
     pub(super) fn set_route(&mut self, change: &RouteChange) -> Result<RouteChanged, ApiError> {
-        let prefix = prefix("prefix", &change.prefix)?;
-        let table = change.table.unwrap_or(MAIN_TABLE);
-        let key = RouteKey { table, prefix, metric: change.metric.unwrap_or(0) };
-        let paths = self.view().paths_of(prefix, &change.paths)?;
-        let delete = change.action == Action::Delete;
-        let lifetime = match change.expires {
-            Some(0) => return Err(bad("expires", "at least 1 second is needed")),
-            Some(_) if delete => return Err(bad("expires", "a deleted route has no end")),
-            seconds => seconds.map(|seconds| (Duration::from_secs(seconds), Instant::now())),
-        };
-        let done = if delete {
-            if change.mtu.is_some() {
-                return Err(bad("mtu", "a route is deleted whatever its MTU"));
-            }
-            if change.kind.is_some() {
-                return Err(bad("kind", "a route is deleted by its prefix, or by its paths"));
-            }
-            let paths = match paths.is_empty() {
-                false if change.all => return Err(bad("all", "all, or only these paths?")),
-                false => Paths::Named(paths),
-                true if change.all => Paths::All,
-                true => Paths::Only,
-            };
-            self.control.delete_route(self.sources.command, key, &paths)
-        } else {
-            let target = target(change, paths)?;
-            let operation = match change.action {
-                Action::Add => Operation::ADD,
-                Action::Append => Operation::APPEND,
-                Action::Replace => Operation::REPLACE,
-                Action::Change | Action::Delete => Operation::CHANGE,
-            };
-            self.control.put_route(
-                self.sources.command,
-                key,
-                operation,
-                &target,
-                change.mtu,
-                lifetime,
-            )
-        };
-        let outcome = done.map_err(|error| self.view().refused(&key, &error))?;
+        let done = put(&mut self.control, self.sources.command, change, Instant::now());
+        let (RouteKey { table, prefix, .. }, outcome) = done.map_err(|refusal| match refusal {
+            Refusal::Invalid(error) => error,
+            Refusal::Route(key, error) => self.view().refused(&key, &error),
+        })?;
         self.commit_now();
         Ok(RouteChanged {
             done: word(outcome.done).to_owned(),
@@ -74,7 +114,7 @@ impl Daemon {
 
 impl View<'_> {
     /// All routes of a prefix, the best first.
-    fn candidates(&self, table: u32, prefix: AnyPrefix) -> Vec<model::Route> {
+    pub(super) fn candidates(&self, table: u32, prefix: AnyPrefix) -> Vec<model::Route> {
         let (mut maker, view) = (RowMaker::new(*self), self.control.hop_view());
         let ranked = self.control.candidates(table, prefix).into_iter().enumerate();
         ranked.map(|(rank, c)| maker.route(view, table, prefix, &c, rank == 0)).collect()
@@ -100,27 +140,6 @@ impl View<'_> {
             _ => "prefix",
         };
         ApiError::at(code, place, words)
-    }
-
-    /// Paths with the numbers of their links.
-    fn paths_of(
-        &self,
-        prefix: AnyPrefix,
-        paths: &[model::PathChange],
-    ) -> Result<Vec<Path>, ApiError> {
-        let mut found: Vec<Path> = Vec::new();
-        for path in paths {
-            let gateway = path.gateway.as_deref().map(line::gateway).transpose();
-            let gateway = gateway.map_err(|words| bad("gateway", words))?;
-            let link = path.dev.as_deref().map(|dev| self.link_of(dev)).transpose()?;
-            if !(1..=MAX_WEIGHT).contains(&path.weight) {
-                let words = format_args!("weight {}: 1 to {MAX_WEIGHT} is needed", path.weight);
-                return Err(bad("weight", words));
-            }
-            found.push(Path { gateway, link, weight: path.weight });
-        }
-        line::check_paths(prefix, &found).map_err(|words| bad("paths", words))?;
-        Ok(found)
     }
 }
 

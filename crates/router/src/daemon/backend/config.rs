@@ -2,17 +2,23 @@
 
 use std::collections::HashSet;
 use std::path::Path;
+use std::time::Instant;
 
 use fingerpost_packet::Plan;
 use fingerpost_packet::feature::FeatureSettings;
 use fingerpost_packet::feature::row::Item;
 
 use super::{Daemon, View};
+use crate::api::access::Requester;
+use crate::api::config::{ConfigApplied, ConfigApply, ConfigEntry, ConfigShown};
 use crate::api::error::{ApiError, Code, Detail};
 use crate::api::model::{AlgorithmChange, ConfigChange, ConfigText};
+use crate::api::saved::Subject;
 use crate::config::{Config, Interface, Source};
 use crate::daemon::Said;
-use crate::daemon::features::Prepared;
+use crate::daemon::features::{Prepared, let_go};
+use crate::daemon::lasting::Before;
+use crate::daemon::sources::{Configured, Sources};
 
 /// What becomes of one configured source.
 enum Step {
@@ -25,6 +31,27 @@ enum Step {
     New(Source),
     /// Removes the one of this index; carried out last, the highest first.
     Remove(usize),
+}
+
+/// What becomes of a source that cannot be opened.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Failing {
+    /// The change is refused: all is as before.
+    Refused,
+    /// It is reported, and the rest of the change is carried out: in a rollback.
+    Reported,
+}
+
+/// What takes a step back.
+enum Undo {
+    /// Removes the newest one.
+    Remove,
+    /// Reads this source again in the place of this index.
+    Again(usize, Source),
+    /// Opens this one in the place of this index.
+    Reopen(usize, Source),
+    /// Opens this one at this index, where there is none.
+    Insert(usize, Source),
 }
 
 /// Reader of another configuration, for any thread, as its text may be long.
@@ -64,36 +91,92 @@ impl View<'_> {
 }
 
 impl Daemon {
-    /// Applies what can be applied while running, and names the rest. Other features were made before.
+    /// Applies what can be applied while running, and names the rest; what is refused changes nothing. Other features were
+    /// made before.
     pub(super) fn apply(
         &mut self,
-        text: &ConfigText,
+        wanted: &ConfigApply,
+        by: Requester,
         features: Option<Prepared>,
-    ) -> Result<Vec<ConfigChange>, ApiError> {
-        let new = self.view().read_config(text);
+    ) -> Result<ConfigApplied, ApiError> {
+        let (text, now) = (wanted.document(), Instant::now());
+        let new = self.settings.lasting.check_waiting(now);
+        let new = new.and_then(|()| self.view().read_config(&text));
         let running = self.settings.config();
         let fits = |new| self.graph.features.fits(&new, running, features.as_ref()).map(|()| new);
         let new = match new.and_then(fits) {
             Ok(new) => new,
             Err(error) => {
                 features.into_iter().for_each(Prepared::let_go);
-                return Err(error);
+                return Err(self.keep_record(wanted, error));
             }
         };
-        let mut changes = self.view().running().changes(&new);
+        let before = Before {
+            config: running.clone(),
+            states: self.graph.features.states().clone(),
+            changes: self.settings.lasting.present.clone(),
+            neighbors: self.overridden(&new),
+        };
+        let changes = self.change_to(&new, features, Failing::Refused);
+        let changes = changes.map_err(|error| self.keep_record(wanted, error))?;
+        let lasting = &mut self.settings.lasting;
+        if changes.is_empty() && lasting.history.running_text() == text {
+            let number = lasting.history.running();
+            lasting.restore_record();
+            return Ok(ConfigApplied { number, changes, confirm_s: None });
+        }
+        let words: Vec<String> = changes.iter().map(ToString::to_string).collect();
+        let what = words.join("; ");
+        let entry = ConfigShown::new(&text, by.clone(), words);
+        let confirm = wanted.confirm_s.map(|seconds| (seconds, before));
+        let number = self.settings.lasting.applied(entry, confirm, now);
+        let (done, wait) = match wanted.confirm_s {
+            Some(seconds) => ("waiting", format!(" and waits {seconds} s for its confirmation")),
+            None => ("applied", String::new()),
+        };
+        let words = format!("configuration {number} ({}) is applied{wait}, by {by}", text.file);
+        self.note_configuration(number, done, &format!("by {by}: {what}"), words);
+        Ok(ConfigApplied { number, changes, confirm_s: wanted.confirm_s })
+    }
+
+    /// A change is refused: the record that was written for it goes.
+    fn keep_record(&mut self, wanted: &ConfigApply, error: ApiError) -> ApiError {
+        if wanted.confirm_s.is_some() {
+            self.settings.lasting.restore_record();
+        }
+        error
+    }
+
+    /// Goes over to a configuration that was read before.
+    fn change_to(
+        &mut self,
+        new: &Config,
+        features: Option<Prepared>,
+        failing: Failing,
+    ) -> Result<Vec<ConfigChange>, ApiError> {
+        let mut changes = self.view().running().changes(new);
         // What can be refused comes first.
-        let planned = features.map(|prepared| self.plan_features(prepared)).transpose()?;
-        if let Err(error) = self.change_sources(&new) {
+        let planned = match features.map(|prepared| self.plan_features(prepared)).transpose() {
+            Err(error) if failing == Failing::Reported => {
+                self.journal.push(format!("features of interfaces stay as they are: {error}"));
+                None
+            }
+            planned => planned?,
+        };
+        if let Err(error) = self.change_sources(new, failing) {
             planned.into_iter().for_each(|(prepared, _)| self.refuse_features(prepared));
             return Err(error);
         }
         if let Some((prepared, plan)) = planned {
+            self.forget_changes(new);
             self.put_features(prepared, plan);
         }
+        self.change_neighbors(new);
         for (family, name) in [(4, &new.fib.algorithm_v4), (6, &new.fib.algorithm_v6)] {
             let fib = &self.settings.config().fib;
             if *name != if family == 4 { &fib.algorithm_v4 } else { &fib.algorithm_v6 }[..] {
                 let change = AlgorithmChange { family: Some(family), name: name.clone() };
+                self.settings.lasting.present.remove(&Subject::Algorithm(Some(family)));
                 // One that cannot hold the table stays wanted, as it would at a start.
                 let pinned = self.pin_algorithm(&change).and_then(|()| {
                     self.commit_now();
@@ -164,30 +247,48 @@ impl Daemon {
         self.replace_graph(plan);
     }
 
-    fn change_sources(&mut self, new: &Config) -> Result<(), ApiError> {
-        let mut gone = Vec::new();
-        let failed =
-            |error: fingerpost_route::source::SourceError| ApiError::new(Code::Refused, error);
+    /// Goes over to the sources of a configuration. One that cannot be opened is reported, or all are as before.
+    fn change_sources(&mut self, new: &Config, failing: Failing) -> Result<(), ApiError> {
+        let (mut gone, mut done) = (Vec::new(), Vec::new());
         for step in self.view().running().steps(new) {
+            let Sources { configured, .. } = &mut self.sources;
+            let before = |configured: &Configured, at: usize| configured.fed[at].source.clone();
             // New routes are added before old ones are deleted: packets find a route at any moment.
-            let said = match step {
-                Step::New(source) => self.sources.configured.feed(&mut self.control, &source),
+            let (said, undo) = match step {
+                Step::New(source) => (configured.feed(&mut self.control, &source), Undo::Remove),
                 Step::Again(at, source) => {
-                    self.sources.configured.feed_again(&mut self.control, at, &source)
+                    let undo = Undo::Again(at, before(configured, at));
+                    (configured.feed_again(&mut self.control, at, &source), undo)
                 }
                 Step::Swap(at, source) => {
                     gone.push(at);
-                    self.sources.configured.feed(&mut self.control, &source)
+                    (configured.feed(&mut self.control, &source), Undo::Remove)
                 }
                 Step::Reopen(at, source) => {
-                    self.sources.configured.reopen(&mut self.control, at, &source)
+                    let old = before(configured, at);
+                    let said = configured.reopen(&mut self.control, at, &source);
+                    if said.is_err() {
+                        // Its address is free again.
+                        self.undo(Undo::Insert(at, old.clone()));
+                    }
+                    (said, Undo::Reopen(at, old))
                 }
                 Step::Remove(at) => {
                     gone.push(at);
                     continue;
                 }
             };
-            self.journal.extend(said.map_err(failed)?);
+            match (said, failing) {
+                (Ok(said), _) => {
+                    self.journal.extend(said);
+                    done.push(undo);
+                }
+                (Err(error), Failing::Reported) => self.journal.push(error.to_string()),
+                (Err(error), Failing::Refused) => {
+                    done.into_iter().rev().for_each(|undo| self.undo(undo));
+                    return Err(ApiError::new(Code::Refused, error));
+                }
+            }
         }
         gone.sort_unstable();
         for at in gone.into_iter().rev() {
@@ -198,6 +299,62 @@ impl Daemon {
         let others = new.source.iter().filter(|source| source.kind != "kernel").cloned();
         config.source = kernel.chain(others).collect();
         Ok(())
+    }
+
+    /// Takes a step back. What cannot be opened again is reported.
+    fn undo(&mut self, undo: Undo) {
+        let (configured, control) = (&mut self.sources.configured, &mut self.control);
+        let said = match undo {
+            Undo::Remove => {
+                configured.remove(control, configured.fed.len() - 1);
+                return;
+            }
+            Undo::Again(at, source) => configured.feed_again(control, at, &source),
+            Undo::Reopen(at, source) => configured.reopen(control, at, &source),
+            Undo::Insert(at, source) => configured.insert(control, at, &source),
+        };
+        match said {
+            Ok(said) => self.journal.extend(said),
+            Err(error) => self.journal.push(format!("a source is not as before: {error}")),
+        }
+    }
+
+    /// Restores the configuration before the one that waits for its confirmation, if its time is over.
+    pub(in crate::daemon) fn follow_confirmation(&mut self, now: Instant) {
+        self.journal.extend(self.settings.lasting.take_errors());
+        if let Some(reason) = self.settings.lasting.due(now)
+            && let Err(error) = self.roll_back(&reason)
+        {
+            self.journal.push(format!("the configuration is not rolled back: {error}"));
+        }
+    }
+
+    /// Restores the configuration before the one that waits for its confirmation.
+    pub(super) fn roll_back(&mut self, reason: &str) -> Result<ConfigApplied, ApiError> {
+        let (number, after, before) = self.settings.lasting.roll_back(reason)?;
+        let prepared = self.graph.features.prepared(&before.config, before.states);
+        let changes = self.change_to(&before.config, prepared, Failing::Reported)?;
+        self.restore_changes(before.changes);
+        self.make(before.neighbors);
+        let words = format!("configuration {number} is rolled back, {after} runs again: {reason}");
+        self.note_configuration(number, "rolled_back", reason, words);
+        Ok(ConfigApplied { number: after, changes, confirm_s: None })
+    }
+
+    /// Keeps the configuration that waits for its confirmation.
+    pub(super) fn confirm(&mut self, by: &Requester) -> Result<ConfigEntry, ApiError> {
+        let (mut entry, before) = self.settings.lasting.confirm()?;
+        let_go(before.states);
+        entry.running = true;
+        let words = format!("configuration {} is confirmed, by {by}", entry.number);
+        self.note_configuration(entry.number, "confirmed", &format!("by {by}"), words);
+        Ok(entry)
+    }
+
+    /// Notes what was done with a configuration: for followers of events, and in the log.
+    fn note_configuration(&mut self, number: u64, done: &'static str, text: &str, words: String) {
+        self.control.note_configuration(number, done, text);
+        self.journal.push(words);
     }
 }
 
@@ -235,6 +392,10 @@ impl Running {
         changes.word("fib.algorithm_v6", &old.fib.algorithm_v6, &new.fib.algorithm_v6, false);
         let knobs = |config: &Config| format!("{:?}", config.fib.knobs);
         changes.word("fib.knobs", &knobs(old), &knobs(new), false);
+        let neighbors = |config: &Config| -> Vec<String> {
+            config.neighbor.iter().map(ToString::to_string).collect()
+        };
+        changes.lines("neighbor", &neighbors(old), &neighbors(new));
         let layout = |config: &Config| config.groups.layout.mode().name();
         changes.word("groups.layout", layout(old), layout(new), false);
         let seed = |config: &Config| {
@@ -287,6 +448,10 @@ impl Running {
         changes.word("takeover.nonstop_s", &nonstop(old), &nonstop(new), true);
         let memory = |config: &Config| config.xdp.memory.to_string();
         changes.word("xdp.memory", &memory(old), &memory(new), true);
+        let [read, write] = old.control.words();
+        let [new_read, new_write] = new.control.words();
+        changes.word("control.read_group", &read, &new_read, true);
+        changes.word("control.write_group", &write, &new_write, true);
         let cluster = |config: &Config| config.cluster.as_ref().map(|c| format!("node {}", c.node));
         if old.cluster != new.cluster {
             let (was, is) = (cluster(old), cluster(new));

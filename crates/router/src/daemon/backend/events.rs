@@ -3,11 +3,12 @@
 use std::time::SystemTime;
 
 use fingerpost_route::nexthop::HopKey;
-use fingerpost_route::{Done, Happened, HopView, ObjectView, Takeover};
+use fingerpost_route::{Done, Happened, HopView, ObjectView, Requested, Takeover};
 
 use super::hops::{Shown, object_paths, stated};
 use super::neighbors::permanent;
 use super::{LinkNames, View, word};
+use crate::api::access::Requester;
 use crate::api::model::{Event, EventKind, Hop};
 use fingerpost_command::time::rfc3339;
 
@@ -77,6 +78,16 @@ impl View<'_> {
                     interface: interface.to_string(),
                     mac: mac.to_string(),
                     state: (*done != Done::Deleted).then(|| permanent(*up).to_owned()),
+                },
+                Happened::Request(requested) => {
+                    let Requested { uid, pid, command, request, error } = &**requested;
+                    let by = Requester { uid: *uid, pid: *pid, command: command.clone() };
+                    EventKind::Request { by, request: request.clone(), error: error.clone() }
+                }
+                Happened::Configuration { number, done, text } => EventKind::Configuration {
+                    number: *number,
+                    done: (*done).to_owned(),
+                    text: text.to_string(),
                 },
                 Happened::Visible(generation) => EventKind::Visible { generation: *generation },
                 Happened::Decision(text) => EventKind::Decision { text: text.clone() },

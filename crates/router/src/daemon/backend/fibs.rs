@@ -7,7 +7,7 @@ use fingerpost_lpm::{Addr, registry};
 use fingerpost_route::fib::Fib;
 use fingerpost_route::rib::Rib;
 use fingerpost_route::source::words::unknown;
-use fingerpost_route::{MAIN_TABLE, TableId};
+use fingerpost_route::{Control, MAIN_TABLE, TableId};
 
 use super::{Daemon, View};
 use crate::api::error::{ApiError, Code};
@@ -92,18 +92,28 @@ impl View<'_> {
     }
 }
 
+/// Has the FIBs use an algorithm and no other, or choose again; returns their families.
+pub(in crate::daemon) fn pin(
+    control: &mut Control,
+    change: &AlgorithmChange,
+) -> Result<Vec<u8>, ApiError> {
+    let (name, families) = (change.name.as_str(), families(change)?);
+    for family in &families {
+        let pinned = control.pin_algorithm(*family, (name != AUTO).then_some(name));
+        pinned.map_err(|known| {
+            ApiError::at(Code::NotFound, "name", unknown("algorithm", name, known))
+        })?;
+    }
+    Ok(families)
+}
+
 impl Daemon {
     /// Uses an algorithm and no other, or chooses again, from the next commit on.
     pub(super) fn pin_algorithm(&mut self, change: &AlgorithmChange) -> Result<(), ApiError> {
-        let name = change.name.as_str();
-        for family in families(change)? {
-            let pinned = self.control.pin_algorithm(family, (name != AUTO).then_some(name));
-            pinned.map_err(|known| {
-                ApiError::at(Code::NotFound, "name", unknown("algorithm", name, known))
-            })?;
+        for family in pin(&mut self.control, change)? {
             let fib = &mut self.settings.config_mut().fib;
             let choice = if family == 4 { &mut fib.algorithm_v4 } else { &mut fib.algorithm_v6 };
-            name.clone_into(choice);
+            change.name.clone_into(choice);
         }
         Ok(())
     }
@@ -156,6 +166,11 @@ fn families(change: &AlgorithmChange) -> Result<Vec<u8>, ApiError> {
         return Err(ApiError::at(Code::NotFound, "name", words));
     }
     Ok(families)
+}
+
+/// Families that a choice which was made is for.
+pub(super) fn families_of(change: &AlgorithmChange) -> Vec<u8> {
+    families(change).unwrap_or_default()
 }
 
 fn names(family: u8) -> Vec<&'static str> {

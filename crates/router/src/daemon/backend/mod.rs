@@ -3,19 +3,20 @@
 //! A request runs between two bursts of work, so it sees routes and lookup in step. Each is short; what would be long is
 //! a job for another thread, or a session of several requests.
 
-mod change;
+pub(super) mod change;
 mod cluster;
 mod config;
 mod driver;
 mod events;
 mod features;
-mod fibs;
+pub(super) mod fibs;
 mod graph;
 mod hops;
 mod links;
 mod lookup;
-mod neighbors;
+pub(super) mod neighbors;
 pub(crate) mod routes;
+mod saving;
 pub(super) mod trace;
 mod verify;
 mod why;
@@ -25,20 +26,23 @@ use std::time::{Duration, Instant, SystemTime};
 
 use fingerpost_packet::Plan;
 use fingerpost_route::source::words::unknown;
-use fingerpost_route::{Done, SourceReport};
+use fingerpost_route::{Done, Requested, SourceReport};
 
 use super::settings::{Progress, Settings};
 use super::{Control, Daemon, Interfaces, RunningGraph, Sources, Workers, report};
-use crate::api::backend::{Backend, Job, Preparation, Queue};
+use crate::api::access::Requester;
+use crate::api::backend::{Backend, Job, Kept, Preparation, Queue};
 use crate::api::cluster::{ClusterStatus, Drain};
+use crate::api::config::{ConfigApplied, ConfigApply, ConfigEntry, ConfigShown};
 use crate::api::error::{ApiError, Code};
 use crate::api::features::{Feature, FeatureRow};
 use crate::api::graph::{ElementTimes, GraphStats, PacketTrace, TraceQuery, WhyAnswer, WhyQuery};
 use crate::api::model::{
     AlgorithmChange, ConfigChange, ConfigText, Event, Fib, Group, Interface, Neighbor,
     NeighborChange, NeighborChanged, NextHop, RouteAnswer, RouteChange, RouteChanged, RouteQuery,
-    Source, Status, Verification,
+    Source, Status, Verification, WaitingConfig,
 };
+use crate::api::saved::SavedChange;
 use crate::api::session::{Session, Sessions};
 use crate::api::source_filters::{
     FilterAnswer, FilterChange, FilterChanged, FilterList, FilterQuery,
@@ -186,6 +190,7 @@ impl Backend for Daemon {
 
     fn choose_algorithm(&mut self, change: &AlgorithmChange) -> Result<(), ApiError> {
         self.pin_algorithm(change)?;
+        self.note_algorithm(change);
         self.control.flush();
         self.commit(Instant::now());
         Ok(())
@@ -240,6 +245,8 @@ impl Backend for Daemon {
     }
 
     fn swap_graph(&mut self, text: &ConfigText) -> Result<GraphStats, ApiError> {
+        // A rollback is planned with the graph of this moment.
+        self.settings.lasting.check_waiting(Instant::now())?;
         let plan = self.view().plan_swap(text)?;
         self.graph.set_text(text.clone());
         self.replace_graph(plan);
@@ -304,11 +311,78 @@ impl Backend for Daemon {
 
     fn apply_config(
         &mut self,
-        text: &ConfigText,
+        wanted: &ConfigApply,
+        by: Requester,
         prepared: Option<u64>,
-    ) -> Result<Vec<ConfigChange>, ApiError> {
+    ) -> Result<ConfigApplied, ApiError> {
         let preparing = prepared.and_then(|session| self.requests.preparations.take(session));
-        self.apply(text, preparing.as_ref().and_then(features::prepared))
+        self.apply(wanted, by, preparing.as_ref().and_then(features::prepared))
+    }
+
+    fn record_config(&mut self, wanted: &ConfigApply) -> Result<Option<Job<()>>, ApiError> {
+        let lasting = &self.settings.lasting;
+        lasting.check_waiting(Instant::now())?;
+        if wanted.confirm_s.is_none() {
+            return Ok(None);
+        }
+        let written = lasting.record_unconfirmed(wanted.document());
+        Ok(written.map(|written| -> Job<()> {
+            Box::new(|| written().map_err(|words| ApiError::new(Code::Refused, words)))
+        }))
+    }
+
+    fn confirm_config(&mut self, by: &Requester) -> Result<ConfigEntry, ApiError> {
+        self.confirm(by)
+    }
+
+    fn undo_config(&mut self, by: &Requester) -> Result<ConfigApplied, ApiError> {
+        self.roll_back(&format!("by {by}"))
+    }
+
+    fn flush_history(&self) -> Option<Job<()>> {
+        let flush = self.settings.lasting.flush()?;
+        Some(Box::new(move || {
+            flush();
+            Ok(())
+        }))
+    }
+
+    fn config_history(&self) -> Vec<ConfigEntry> {
+        self.settings.lasting.entries(Instant::now())
+    }
+
+    fn shown_config(&self, number: Option<u64>) -> Result<ConfigShown, ApiError> {
+        self.settings.lasting.shown(number, Instant::now())
+    }
+
+    fn check_saving(&self) -> Result<(), ApiError> {
+        self.check_folder()
+    }
+
+    fn runtime_changes(&self) -> Vec<SavedChange> {
+        self.settings.lasting.present.all().cloned().collect()
+    }
+
+    fn save_changes(&mut self, changes: Vec<SavedChange>) -> Job<()> {
+        self.save_all(changes)
+    }
+
+    fn keep(&mut self, kept: &Kept) -> Job<()> {
+        self.save_one(kept)
+    }
+
+    fn note_edits(&mut self, edits: Vec<SavedChange>, persist: bool) -> Option<Job<()>> {
+        self.note_filter_edits(edits, persist)
+    }
+
+    fn note_request(&mut self, by: Requester, request: String, error: Option<String>) {
+        if error.is_some() && !self.journal.has_room_for_refusal(Instant::now()) {
+            return;
+        }
+        let done = error.as_ref().map_or("done".to_owned(), |error| format!("refused: {error}"));
+        self.journal.push(format!("{by}: {request}: {done}"));
+        let Requester { uid, pid, command } = by;
+        self.control.note_request(Requested { uid, pid, command, request, error });
     }
 }
 
@@ -330,6 +404,11 @@ impl View<'_> {
             resident_kib: report::resident_kib(),
             turns: self.progress.turns.row(),
             visible: self.sources.visible.row(),
+            waiting: self
+                .settings
+                .lasting
+                .waiting(Instant::now())
+                .map(|(number, seconds_left)| WaitingConfig { number, seconds_left }),
         }
     }
 
@@ -418,11 +497,7 @@ impl View<'_> {
 
     /// The number of the interface that is called so.
     fn link_of(&self, dev: &str) -> Result<u32, ApiError> {
-        let known = self.control.links().find(|(_, _, state)| state.name == dev);
-        known.map(|(link, ..)| link).ok_or_else(|| {
-            let names = self.control.links().map(|(_, _, state)| state.name.as_str());
-            ApiError::at(Code::NotFound, "dev", unknown("interface", dev, names))
-        })
+        link_of(self.control, dev)
     }
 
     /// The port of the interface that is called so.
@@ -435,6 +510,15 @@ impl View<'_> {
     fn link_names(&self) -> LinkNames {
         self.control.links().map(|(link, _, state)| (link, state.name.clone())).collect()
     }
+}
+
+/// The number of the interface that is called so.
+fn link_of(control: &Control, dev: &str) -> Result<u32, ApiError> {
+    let known = control.links().find(|(_, _, state)| state.name == dev);
+    known.map(|(link, ..)| link).ok_or_else(|| {
+        let names = control.links().map(|(_, _, state)| state.name.as_str());
+        ApiError::at(Code::NotFound, "dev", unknown("interface", dev, names))
+    })
 }
 
 /// Error of an invalid request, by its field.

@@ -2,10 +2,10 @@
 
 use std::net::IpAddr;
 
-use fingerpost_route::{Done, Mac, NeighborError, NeighborRow, NeighborState};
+use fingerpost_route::{Control, Done, Mac, NeighborError, NeighborRow, NeighborState};
 
 use super::hops::link_name;
-use super::{Daemon, LinkNames, View, bad, word};
+use super::{Daemon, LinkNames, View, bad, link_of, word};
 use crate::api::error::{ApiError, Code};
 use crate::api::model::{Neighbor, NeighborAction, NeighborChange, NeighborChanged};
 
@@ -39,34 +39,37 @@ impl View<'_> {
     }
 }
 
+/// Sets or deletes a neighbor.
+pub(in crate::daemon) fn put(
+    control: &mut Control,
+    change: &NeighborChange,
+) -> Result<(u32, IpAddr, Done), ApiError> {
+    let addr: IpAddr = change.addr.parse().map_err(|_| {
+        let words = format_args!("`{}` is no address: one of IPv4 or IPv6 is needed", change.addr);
+        bad("addr", words)
+    })?;
+    let link = link_of(control, &change.dev)?;
+    let done = match change.action {
+        NeighborAction::Add => {
+            let mac = link_address(change)?;
+            control.add_neighbor(link, addr, mac).map(|()| Done::Added)
+        }
+        NeighborAction::Replace => control.replace_neighbor(link, addr, link_address(change)?),
+        NeighborAction::Delete if change.mac.is_some() => {
+            return Err(bad("mac", "a neighbor is deleted by its address and interface"));
+        }
+        NeighborAction::Delete => control.delete_neighbor(link, addr).map(|_| Done::Deleted),
+    };
+    done.map(|done| (link, addr, done)).map_err(|error| refused(&error))
+}
+
 impl Daemon {
     /// Makes a change; workers see it when this returns.
     pub(super) fn set_neighbor(
         &mut self,
         change: &NeighborChange,
     ) -> Result<NeighborChanged, ApiError> {
-        let addr: IpAddr = change.addr.parse().map_err(|_| {
-            let words =
-                format_args!("`{}` is no address: one of IPv4 or IPv6 is needed", change.addr);
-            bad("addr", words)
-        })?;
-        let link = self.view().link_of(&change.dev)?;
-        let done = match change.action {
-            NeighborAction::Add => {
-                let mac = link_address(change)?;
-                self.control.add_neighbor(link, addr, mac).map(|()| Done::Added)
-            }
-            NeighborAction::Replace => {
-                self.control.replace_neighbor(link, addr, link_address(change)?)
-            }
-            NeighborAction::Delete if change.mac.is_some() => {
-                return Err(bad("mac", "a neighbor is deleted by its address and interface"));
-            }
-            NeighborAction::Delete => {
-                self.control.delete_neighbor(link, addr).map(|_| Done::Deleted)
-            }
-        };
-        let done = done.map_err(|error| refused(&error))?;
+        let (link, addr, done) = put(&mut self.control, change)?;
         let sequence = self.control.sequence();
         self.commit_now();
         let names = self.view().link_names();

@@ -941,7 +941,7 @@ fn plan(
 
 /// Mode of a link by options and configuration, or why it stays with the kernel.
 pub(super) fn chosen(options: &RunOptions, state: &LinkState) -> Result<Mode, String> {
-    let RunOptions { config, said, path } = options;
+    let RunOptions { config, said, path, .. } = options;
     if !said.only.is_empty() && !said.only.contains(&state.name) {
         return Err("not named by --only".into());
     }

@@ -1,0 +1,210 @@
+//! Connections of the control sockets: how many there may be, and whose place a newcomer takes.
+//!
+//! Every client is accepted at once, so that none waits behind clients that send nothing. Where there is no room left, the
+//! connection that has waited longest for its client (for a request, or for the rest of one) ends; one whose request is being
+//! served, or whose stream is being read, never does. So a client that sends its request is served however many others stay
+//! silent. Users have a bound each, and those who may only read have one in all, so that there is room for who may change.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use axum::body::{Body, Bytes};
+use hyper::body::{Frame, SizeHint};
+use tokio::sync::Notify;
+
+use super::access::{Access, Peer};
+
+/// Connections at one time, those of one user, and those of users who may only read.
+const MOST: usize = 256;
+const MOST_OF_USER: usize = 128;
+const MOST_READERS: usize = 192;
+
+/// An open connection.
+#[derive(Debug)]
+pub(super) struct Connection {
+    number: u64,
+    uid: u32,
+    reads_only: bool,
+    /// Whether it waits for its client.
+    waits: AtomicBool,
+    end: Notify,
+}
+
+impl Connection {
+    /// Resolves when another connection takes the place of this one.
+    pub(super) async fn ended(&self) {
+        self.end.notified().await;
+    }
+
+    /// Whether the connection waits for its client.
+    pub(super) fn set_waiting(&self, waits: bool) {
+        // Relaxed, here and below: a single thread serves, and nothing else follows from it.
+        self.waits.store(waits, Ordering::Relaxed);
+    }
+}
+
+/// All open connections, by their number: the oldest first.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Connections(Arc<Mutex<Open>>);
+
+#[derive(Debug, Default)]
+struct Open {
+    last: u64,
+    all: BTreeMap<u64, Arc<Connection>>,
+}
+
+/// Room of a connection, until this is dropped.
+pub(super) struct Room {
+    pub(super) connection: Arc<Connection>,
+    of: Connections,
+    /// Whether it took the place of another connection.
+    pub(super) took_place: bool,
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.of.open().all.remove(&self.connection.number);
+    }
+}
+
+impl Connections {
+    fn open(&self) -> std::sync::MutexGuard<'_, Open> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Room for a client; `None` where all others are being served.
+    pub(super) fn enter(&self, peer: &Peer) -> Option<Room> {
+        let (uid, reads_only) = (peer.uid, peer.access < Access::Write);
+        let mut open = self.open();
+        let of_user = |known: &Connection| known.uid == uid;
+        let readers = |known: &Connection| known.reads_only;
+        let full = |limit: usize, of: &dyn Fn(&Connection) -> bool| {
+            open.all.values().filter(|known| of(known)).count() >= limit
+        };
+        let place: Option<&dyn Fn(&Connection) -> bool> = match () {
+            () if full(MOST_OF_USER, &of_user) => Some(&of_user),
+            () if reads_only && full(MOST_READERS, &readers) => Some(&readers),
+            () if full(MOST, &|_| true) => Some(&|_| true),
+            () => None,
+        };
+        let took_place = place.is_some();
+        if let Some(among) = place {
+            let waits = |known: &Connection| known.waits.load(Ordering::Relaxed) && among(known);
+            let oldest = open.all.values().find(|known| waits(known))?.clone();
+            open.all.remove(&oldest.number);
+            oldest.end.notify_one();
+        }
+        open.last += 1;
+        let (number, waits, end) = (open.last, AtomicBool::new(true), Notify::new());
+        let connection = Arc::new(Connection { number, uid, reads_only, waits, end });
+        open.all.insert(number, connection.clone());
+        drop(open);
+        Some(Room { connection, of: self.clone(), took_place })
+    }
+}
+
+/// A request that is being served, until its response is sent.
+#[derive(Debug)]
+pub(super) struct Work(Arc<Connection>);
+
+impl Work {
+    /// The connection does not wait for its client meanwhile.
+    pub(super) fn begin(connection: &Arc<Connection>) -> Self {
+        connection.set_waiting(false);
+        Self(connection.clone())
+    }
+
+    /// A body at whose end the work ends.
+    pub(super) fn with(self, body: Body) -> Body {
+        Body::new(Held { body, _work: self })
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        self.0.set_waiting(true);
+    }
+}
+
+/// Body of a response.
+struct Held {
+    body: Body,
+    _work: Work,
+}
+
+impl hyper::body::Body for Held {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(uid: u32, access: Access) -> Peer {
+        Peer::with(uid, access)
+    }
+
+    #[test]
+    fn who_waits_longest_is_replaced_and_who_is_served_stays() {
+        let connections = Connections::default();
+        let one = peer(1, Access::Write);
+        let mut rooms: Vec<Room> =
+            (0..MOST_OF_USER).map(|_| connections.enter(&one).unwrap()).collect();
+        assert!(rooms.iter().all(|room| !room.took_place));
+        let work = Work::begin(&rooms[0].connection);
+        let newcomer = connections.enter(&one).unwrap();
+        assert!(newcomer.took_place);
+        let open = |room: &Room| connections.open().all.contains_key(&room.connection.number);
+        assert!(open(&rooms[0]) && !open(&rooms[1]) && open(&rooms[2]) && open(&newcomer));
+        drop(work);
+        drop(connections.enter(&one).unwrap());
+        assert!(!open(&rooms[0]), "its response is sent");
+        // All others are being served.
+        rooms.extend([newcomer]);
+        let works: Vec<Work> = rooms.iter().map(|room| Work::begin(&room.connection)).collect();
+        let room = connections.enter(&one).unwrap();
+        let _work = Work::begin(&room.connection);
+        let again = connections.enter(&one);
+        assert!(again.is_none() || !again.unwrap().took_place);
+        drop(works);
+    }
+
+    #[test]
+    fn readers_leave_room_for_others() {
+        let connections = Connections::default();
+        let mut rooms = Vec::new();
+        let mut works = Vec::new();
+        for uid in 1..4 {
+            for _ in 0..MOST_OF_USER {
+                let Some(room) = connections.enter(&peer(uid, Access::Read)) else { continue };
+                works.push(Work::begin(&room.connection));
+                rooms.push(room);
+            }
+        }
+        assert_eq!(rooms.len(), MOST_READERS);
+        for _ in MOST_READERS..MOST {
+            rooms.push(connections.enter(&peer(0, Access::Write)).unwrap());
+        }
+        // The last places are for those who send their request.
+        assert!(connections.enter(&peer(9, Access::Write)).unwrap().took_place);
+    }
+}

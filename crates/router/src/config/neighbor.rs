@@ -1,0 +1,71 @@
+//! The section `[[neighbor]]`: link addresses that are set by hand.
+
+use std::net::IpAddr;
+
+use fingerpost_packet::feature::Mistake as Wrong;
+use fingerpost_route::Mac;
+use serde::Deserialize;
+
+use crate::api::model::{NeighborAction, NeighborChange};
+use crate::api::saved::SavedChange;
+
+/// A static neighbor, as `fingerpost neighbor add` sets it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StaticNeighbor {
+    /// Address of the neighbor.
+    pub(crate) address: String,
+    /// Link address of the neighbor.
+    pub(crate) lladdr: String,
+    /// Interface of the neighbor. While it is not there, the neighbor waits for it.
+    pub(crate) interface: String,
+}
+
+impl StaticNeighbor {
+    /// Whether both are of one address on one interface.
+    pub(crate) fn is_of(&self, other: &Self) -> bool {
+        (&self.address, &self.interface) == (&other.address, &other.interface)
+    }
+
+    /// A change of it.
+    pub(crate) fn change(&self, action: NeighborAction) -> NeighborChange {
+        let mac = (action != NeighborAction::Delete).then(|| self.lladdr.clone());
+        NeighborChange { action, addr: self.address.clone(), dev: self.interface.clone(), mac }
+    }
+
+    /// It as a change to be made.
+    pub(crate) fn placed(&self) -> (String, SavedChange) {
+        let change = self.change(NeighborAction::Replace);
+        (format!("[[neighbor]] {}", self.address), SavedChange::Neighbor(change))
+    }
+
+    /// What is wrong with those of a configuration.
+    pub(super) fn check(all: &[Self]) -> Vec<Wrong> {
+        let mut wrong = Vec::new();
+        for (at, one) in all.iter().enumerate() {
+            let place = |key: &str| format!("neighbor.{at}.{key}");
+            if one.address.parse::<IpAddr>().is_err() {
+                let what = format!("`{}` is no address of IPv4 or IPv6", one.address);
+                wrong.push(Wrong::new(place("address"), what));
+            }
+            if let Err(error) = one.lladdr.parse::<Mac>() {
+                let what = format!("`{}` is no link address: {error}", one.lladdr);
+                wrong.push(Wrong::new(place("lladdr"), what));
+            }
+            if all[..at].iter().any(|other| other.is_of(one)) {
+                let what = format!(
+                    "neighbor {} on {} is there twice: keep one",
+                    one.address, one.interface
+                );
+                wrong.push(Wrong::new(place("address"), what));
+            }
+        }
+        wrong
+    }
+}
+
+impl std::fmt::Display for StaticNeighbor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} lladdr {} dev {}", self.address, self.lladdr, self.interface)
+    }
+}

@@ -1,0 +1,219 @@
+//! Saving run-time changes for the next start, and changes of this run that are made again.
+
+use std::time::{Duration, Instant};
+
+use fingerpost_packet::feature::source_filter::{
+    Filter, Settings as FilterSettings, SourceFilters,
+};
+
+use super::{Daemon, neighbors};
+use crate::api::backend::{Job, Kept};
+use crate::api::error::{ApiError, Code};
+use crate::api::model::{AlgorithmChange, NeighborAction};
+use crate::api::saved::{COMMAND_SOURCE, FilterEdit, SavedChange, Subject};
+use crate::config::Config;
+use crate::daemon::lasting::{Changes, Placed, edit_again, make_again};
+
+/// Time until changes that could not be made are tried again, as the route to their gateway may be there by then.
+const RETRY: Duration = Duration::from_secs(30);
+
+impl Daemon {
+    /// Refuses to save without a state folder.
+    pub(super) fn check_folder(&self) -> Result<(), ApiError> {
+        if self.settings.lasting.has_folder() {
+            return Ok(());
+        }
+        let words =
+            "this daemon keeps nothing across restarts: start it with `fingerpost run --state DIR`";
+        Err(ApiError::new(Code::Refused, words))
+    }
+
+    /// Saves these changes, and no others but those that could not be made.
+    pub(super) fn save_all(&mut self, changes: Vec<SavedChange>) -> Job<()> {
+        let lasting = &mut self.settings.lasting;
+        let unmade = lasting.unmade.iter().map(|placed| placed.change.clone());
+        let mut all = unmade.collect::<Vec<_>>();
+        all.extend(changes);
+        lasting.saved.changes = Changes::default();
+        all.into_iter().for_each(|change| lasting.saved.changes.set(change));
+        self.write_saved()
+    }
+
+    fn write_saved(&self) -> Job<()> {
+        let written = self.settings.lasting.write_saved();
+        Box::new(move || {
+            let refused =
+                |words| ApiError::new(Code::Refused, format!("changed, but not saved: {words}"));
+            written.map_or(Ok(()), |written| written().map_err(refused))
+        })
+    }
+
+    /// Saves what became of a change.
+    pub(super) fn save_one(&mut self, kept: &Kept) -> Job<()> {
+        match kept {
+            Kept::Route(change) => {
+                let change = SavedChange::Route(change.clone());
+                if let Some(Subject::Route(table, prefix, metric)) = change.subject() {
+                    let rows = self.view().candidates(table, prefix);
+                    let own = |row: &&crate::api::model::Route| {
+                        row.source == COMMAND_SOURCE && row.metric == metric
+                    };
+                    let now = rows.iter().find(own).and_then(SavedChange::of_route);
+                    self.save_instead(&Subject::Route(table, prefix, metric), now);
+                }
+            }
+            Kept::Neighbor(change) => {
+                let subject = SavedChange::Neighbor(change.clone()).subject();
+                if let Some(Subject::Neighbor(dev, addr)) = subject {
+                    let rows = self.view().neighbor_list();
+                    let text = addr.to_string();
+                    let mut rows =
+                        rows.iter().filter(|row| row.interface == dev && row.addr == text);
+                    let now = rows.find_map(SavedChange::of_neighbor);
+                    self.save_instead(&Subject::Neighbor(dev, addr), now);
+                }
+            }
+            Kept::Algorithm(change) => {
+                for change in by_family(change) {
+                    self.settings.lasting.saved.changes.set(change);
+                }
+            }
+        }
+        self.write_saved()
+    }
+
+    fn save_instead(&mut self, subject: &Subject, now: Option<SavedChange>) {
+        let lasting = &mut self.settings.lasting;
+        lasting.unmade.retain(|placed| placed.change.subject().as_ref() != Some(subject));
+        match now {
+            Some(change) => lasting.saved.changes.set(change),
+            None => lasting.saved.changes.remove(subject),
+        }
+    }
+
+    /// Notes changes of lists of source filters that a command has made, and saves them if wanted.
+    pub(super) fn note_filter_edits(
+        &mut self,
+        edits: Vec<SavedChange>,
+        persist: bool,
+    ) -> Option<Job<()>> {
+        let lasting = &mut self.settings.lasting;
+        for edit in edits {
+            if persist {
+                lasting.saved.changes.set(edit.clone());
+            }
+            lasting.present.set(edit);
+        }
+        persist.then(|| self.write_saved())
+    }
+
+    /// Notes that a command has chosen an algorithm.
+    pub(super) fn note_algorithm(&mut self, change: &AlgorithmChange) {
+        for change in by_family(change) {
+            self.settings.lasting.present.set(change);
+        }
+    }
+
+    /// Forgets the changes of commands that end with a change of the configuration: lists that it defines differently.
+    pub(super) fn forget_changes(&mut self, new: &Config) {
+        let filters = |config: &Config| -> Vec<(String, Vec<String>, Option<String>)> {
+            let all = config.features.of::<FilterSettings>();
+            let given = |filter: &Filter| {
+                let prefixes = filter.prefixes.iter().map(ToString::to_string).collect();
+                (filter.name.clone(), prefixes, filter.file.clone())
+            };
+            all.filters().map(given).collect()
+        };
+        let now = filters(new);
+        for old in filters(self.settings.config()).iter().filter(|old| !now.contains(old)) {
+            self.settings.lasting.present.forget_filter(&old.0);
+        }
+    }
+
+    /// Restores what commands had changed before, with what they have changed since in lists that are the same.
+    pub(super) fn restore_changes(&mut self, before: Changes) {
+        let lasting = &mut self.settings.lasting;
+        let since = std::mem::replace(&mut lasting.present, before);
+        since.all().cloned().for_each(|change| lasting.present.set(change));
+        let lists = |change: &&SavedChange| {
+            matches!(
+                change,
+                SavedChange::Filter { edit: FilterEdit::Add(_) | FilterEdit::Remove(_), .. }
+            )
+        };
+        let edits = lasting.present.all().filter(lists).map(|change| ("rollback", change));
+        let filters = self.graph.features.states().of::<SourceFilters>();
+        let messages = edit_again(filters.as_deref(), edits);
+        self.journal.extend(messages);
+    }
+
+    /// Sets the static neighbors of a configuration in the place of those of the running one.
+    pub(super) fn change_neighbors(&mut self, new: &Config) {
+        let old = std::mem::take(&mut self.settings.config_mut().neighbor);
+        for gone in old.iter().filter(|old| new.neighbor.iter().all(|new| !old.is_of(new))) {
+            let change = gone.change(NeighborAction::Delete);
+            let of = SavedChange::Neighbor(change.clone()).subject();
+            self.settings.lasting.unmade.retain(|placed| placed.change.subject() != of);
+            // It may be gone with its interface, or by a command.
+            let _ = neighbors::put(&mut self.control, &change);
+        }
+        let added = new.neighbor.iter().filter(|new| !old.contains(new));
+        self.make(added.map(|added| added.placed().into()).collect());
+        self.settings.config_mut().neighbor.clone_from(&new.neighbor);
+    }
+
+    /// Neighbors that commands have set and that another configuration sets as well.
+    pub(super) fn overridden(&self, new: &Config) -> Vec<Placed> {
+        let of_new = |change: &SavedChange| {
+            let subject = change.subject();
+            new.neighbor.iter().any(|neighbor| neighbor.placed().1.subject() == subject)
+        };
+        let of_running = |change: &SavedChange| {
+            self.settings.config().neighbor.iter().any(|neighbor| neighbor.placed().1 == *change)
+        };
+        if new.neighbor.is_empty() {
+            return Vec::new();
+        }
+        let set = self.view().neighbor_list();
+        let set = set.iter().filter_map(SavedChange::of_neighbor);
+        let set = set.filter(|change| of_new(change) && !of_running(change));
+        set.map(|change| ("rollback".to_owned(), change).into()).collect()
+    }
+
+    /// Makes changes again, and keeps those that cannot be made yet.
+    pub(super) fn make(&mut self, changes: Vec<Placed>) {
+        let (unmade, messages) = make_again(&mut self.control, self.sources.command, changes);
+        self.journal.extend(messages);
+        self.settings.lasting.unmade.extend(unmade);
+    }
+
+    /// Tries again what could not be made, after a change of a link or an address, and now and then.
+    pub(in crate::daemon) fn follow_links(&mut self, now: Instant) {
+        let lasting = &mut self.settings.lasting;
+        if lasting.unmade.is_empty() {
+            return;
+        }
+        let changes = self.control.link_changes() + self.control.address_changes();
+        let seen = std::mem::replace(&mut lasting.links_seen, changes) == changes;
+        if seen && lasting.tried.is_some_and(|tried| now.duration_since(tried) < RETRY) {
+            return;
+        }
+        lasting.tried = Some(now);
+        let left = std::mem::take(&mut lasting.unmade);
+        let before = left.len();
+        let (unmade, _) = make_again(&mut self.control, self.sources.command, left);
+        if unmade.len() < before {
+            let made = before - unmade.len();
+            self.journal.push(format!("{made} routes or neighbors are there now, left out before"));
+        }
+        self.settings.lasting.unmade = unmade;
+    }
+}
+
+/// A choice of an algorithm, for each of its families.
+fn by_family(change: &AlgorithmChange) -> impl Iterator<Item = SavedChange> {
+    let families = super::fibs::families_of(change).into_iter();
+    families.map(|family| {
+        SavedChange::Algorithm(AlgorithmChange { family: Some(family), name: change.name.clone() })
+    })
+}

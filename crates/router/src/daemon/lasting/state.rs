@@ -1,0 +1,253 @@
+//! State folder: files that a daemon keeps across restarts, each written whole.
+//!
+//! A thread of its own writes, in the order of the requests, so that the daemon's thread never waits for a disk. One daemon has
+//! the folder at a time, by a lock on it. Only the owner reads the files: configurations are not for everybody.
+
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use fingerpost_command::save::Saved as Whole;
+
+use crate::{privilege, sys};
+
+/// Where state lies unless a folder is named.
+const USUAL: &str = "/var/lib/fingerpost";
+/// How long a daemon waits for the one before it to end.
+const LONGEST_TURN: Duration = Duration::from_secs(2);
+
+/// One file to be written, or to be deleted where there is no text; without a name only an answer is wanted.
+struct Order {
+    name: String,
+    text: Option<String>,
+    done: Option<Sender<Result<(), String>>>,
+}
+
+/// A state folder that no other daemon has.
+pub(crate) struct StateFolder {
+    path: PathBuf,
+    _lock: File,
+    /// `None` once the thread is to end.
+    orders: Option<Sender<Order>>,
+    errors: Arc<Mutex<Vec<String>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl StateFolder {
+    /// The folder of this name, which is made where it is not there; without a name the usual one, if it can be written. A
+    /// named network namespace (`ip netns`) has no usual folder: that is the host's.
+    ///
+    /// # Errors
+    /// Why the folder of this name cannot be used.
+    pub(crate) fn find(named: Option<&Path>) -> Result<Option<Self>, String> {
+        let failed =
+            |path: &Path, error: io::Error| format!("state folder {}: {error}", path.display());
+        if let Some(path) = named {
+            let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
+            let opened = made.and_then(|()| Self::open(path));
+            return opened.map(Some).map_err(|error| failed(path, error));
+        }
+        let usual = Path::new(USUAL);
+        if !usual.is_dir() || in_named_namespace() {
+            return Ok(None);
+        }
+        Ok(Self::open(usual)
+            .inspect_err(|error| {
+                fingerpost_command::output::message(format_args!(
+                    "state folder {USUAL}: {error}: nothing is kept across restarts"
+                ));
+            })
+            .ok())
+    }
+
+    fn open(path: &Path) -> io::Result<Self> {
+        let lock = File::open(path)?;
+        let until = Instant::now() + LONGEST_TURN;
+        while lock.try_lock().is_err() {
+            if Instant::now() > until {
+                let words = "another daemon has it: end that one first, or name another folder with --state";
+                return Err(io::Error::new(ErrorKind::AlreadyExists, words));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let (orders, queue) = mpsc::channel();
+        let errors: Arc<Mutex<Vec<String>>> = Arc::default();
+        let (folder, said, failed) = (path.to_owned(), errors.clone(), errors.clone());
+        let thread = std::thread::Builder::new().name("state".into()).spawn(move || {
+            privilege::keep_nothing();
+            let ended = sys::for_owner_alone(move || {
+                carry_out(&folder, &queue, &said);
+                Ok(())
+            });
+            if let Err(error) = ended {
+                failed.lock().unwrap_or_else(PoisonError::into_inner).push(error.to_string());
+            }
+        })?;
+        let orders = Some(orders);
+        let state =
+            Self { path: path.to_owned(), _lock: lock, orders, errors, thread: Some(thread) };
+        // Whether it can be written shows now, and not at the first change.
+        let probe = state.write_now("format", Some("1\n".to_owned()));
+        probe().map_err(io::Error::other)?;
+        Ok(state)
+    }
+
+    /// Content of a file; `None` where it is not there.
+    ///
+    /// # Errors
+    /// Why it cannot be read, with its path.
+    pub(crate) fn read(&self, name: &str) -> Result<Option<String>, String> {
+        let path = self.path.join(name);
+        match fs::read_to_string(&path) {
+            Ok(text) => Ok(Some(text)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(format!("{}: {error}", path.display())),
+        }
+    }
+
+    /// Path of a file of the folder.
+    pub(crate) fn path_of(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Names of the files that begin so, in order.
+    pub(super) fn names(&self, prefix: &str) -> Vec<String> {
+        let entries = fs::read_dir(&self.path).into_iter().flatten().flatten();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        let mut names: Vec<String> = names.filter(|name| name.starts_with(prefix)).collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// Has a file written, or deleted where there is no text. An error is a message: [`StateFolder::take_errors`].
+    pub(super) fn write(&self, name: &str, text: Option<String>) {
+        self.order(Order { name: name.to_owned(), text, done: None });
+    }
+
+    /// Has a file written or deleted; what this returns waits until that is done.
+    pub(super) fn write_now(
+        &self,
+        name: &str,
+        text: Option<String>,
+    ) -> impl FnOnce() -> Result<(), String> + Send + use<> {
+        let (done, result) = mpsc::channel();
+        self.order(Order { name: name.to_owned(), text, done: Some(done) });
+        move || result.recv().unwrap_or_else(|_| Err("nobody writes state any more".to_owned()))
+    }
+
+    /// Waits, when it is called, until everything that was ordered before is written.
+    pub(super) fn flush(&self) -> impl FnOnce() + Send + use<> {
+        let (done, result) = mpsc::channel();
+        self.order(Order { name: String::new(), text: None, done: Some(done) });
+        // Errors of files are messages of their own.
+        move || drop(result.recv())
+    }
+
+    fn order(&self, order: Order) {
+        if let Some(orders) = &self.orders {
+            // The thread ends with the last sender alone.
+            let _ = orders.send(order);
+        }
+    }
+
+    /// Errors of files since the last call.
+    pub(super) fn take_errors(&self) -> Vec<String> {
+        std::mem::take(&mut *self.errors.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Drop for StateFolder {
+    fn drop(&mut self) {
+        drop(self.orders.take());
+        if let Some(thread) = self.thread.take() {
+            // What was to be written is written then; a panic has printed itself.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Writes files, until nobody orders any more.
+fn carry_out(folder: &Path, queue: &Receiver<Order>, errors: &Mutex<Vec<String>>) {
+    while let Ok(Order { name, text, done }) = queue.recv() {
+        let path = folder.join(&name);
+        let written = match text {
+            _ if name.is_empty() => Ok(()),
+            Some(text) => whole(&path, &text),
+            None => match fs::remove_file(&path) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    Err(format!("{}: {error}", path.display()))
+                }
+                _ => Ok(()),
+            },
+        };
+        match done {
+            // Who does not wait any more has left.
+            Some(done) => drop(done.send(written)),
+            None => {
+                let mut errors = errors.lock().unwrap_or_else(PoisonError::into_inner);
+                errors.extend(written.err().map(|error| format!("state: {error}")));
+            }
+        }
+    }
+}
+
+fn whole(path: &Path, text: &str) -> Result<(), String> {
+    let written = Whole::create(path).and_then(|mut file| match file.write_all(text.as_bytes()) {
+        Ok(()) => file.finish(),
+        Err(error) => Err(file.failed(&error)),
+    });
+    match written {
+        Ok(_) => Ok(()),
+        Err(fingerpost_command::dispatch::Failure::Failed(_, words)) => Err(words),
+        Err(_) => Err(format!("{}: it cannot be written", path.display())),
+    }
+}
+
+/// Whether the network namespace has a name of `ip netns`.
+fn in_named_namespace() -> bool {
+    let own = sys::namespace_number();
+    let entries = fs::read_dir("/run/netns").into_iter().flatten().flatten();
+    let mut numbers = entries.filter_map(|entry| fs::metadata(entry.path()).ok());
+    numbers.any(|found| found.ino() == own)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_folder_has_one_daemon_and_whole_files_of_its_owner() {
+        let path = std::env::temp_dir().join(format!("fp-state-{}", std::process::id()));
+        let folder = StateFolder::find(Some(&path)).unwrap().unwrap();
+        let refused = StateFolder::find(Some(&path)).err().unwrap();
+        assert!(refused.contains("another daemon has it"), "{refused}");
+        folder.write("config-2", Some("two".into()));
+        folder.write("config-1", Some("one".into()));
+        folder.write_now("config-3", Some("three".into()))().unwrap();
+        assert_eq!(folder.names("config-"), ["config-1", "config-2", "config-3"]);
+        folder.flush()();
+        assert!(path.join("config-2").exists());
+        folder.write("config-2", None);
+        folder.write("none", None);
+        folder.write("no/folder", Some(String::new()));
+        let failed = folder.write_now("no/folder", Some(String::new()))().unwrap_err();
+        assert!(failed.contains("no/folder: No such file"), "{failed}");
+        assert_eq!(folder.take_errors().len(), 1);
+        let mode = fs::metadata(path.join("config-1")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        drop(folder);
+        let folder = StateFolder::find(Some(&path)).unwrap().unwrap();
+        assert_eq!(folder.names("config-"), ["config-1", "config-3"]);
+        assert_eq!(folder.read("config-3").unwrap().as_deref(), Some("three"));
+        assert_eq!(folder.read("config-2"), Ok(None));
+        drop(folder);
+        fs::remove_dir_all(path).unwrap();
+    }
+}

@@ -1,0 +1,296 @@
+//! Clients that take of a control socket what they can get: others are served, and the router forwards on.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Stdio};
+use std::time::{Duration, Instant};
+
+use fingerpost_tests::netns::{Line, Router, command, conserved, run};
+use fingerpost_tests::{patience, program, skip};
+
+const SESSION: &str = env!("CARGO_BIN_EXE_session");
+/// A group that no file has, whose members may read.
+const READERS: u32 = 7001;
+/// Connections of a crowd, more than there may be at one time.
+const MANY: usize = 10_000;
+
+struct Lab {
+    line: Line,
+    folder: PathBuf,
+}
+
+impl Lab {
+    fn new() -> Option<Self> {
+        let line = Line::new(&["ping", "setpriv", "prlimit"])?;
+        let folder = std::env::temp_dir().join(format!("{}-crowds", line.router));
+        std::fs::create_dir_all(&folder).expect("the temporary folder can be written");
+        let lab = Self { line, folder };
+        let version = format!("{} --version", program()?.display());
+        if !command(&lab.line.router, &by(4001, &version))
+            .output()
+            .is_ok_and(|done| done.status.success())
+        {
+            skip("a program that all users may run, and setpriv of util-linux 2.33");
+            return None;
+        }
+        Some(lab)
+    }
+
+    fn start(&self) -> (Router, String) {
+        let path = self.folder.join("router.toml");
+        std::fs::write(&path, format!("[control]\nread_group = {READERS}\n")).expect("it was made");
+        let router = Router::start(&self.line.router, &path.display().to_string(), 2);
+        let said = router.said();
+        let socket = said.iter().find_map(|line| line.split_once("control socket "));
+        let socket = socket.expect("it has one").1.to_owned();
+        (router, socket)
+    }
+
+    /// Pings across for so many seconds, once the neighbors are known.
+    fn pings(&self, seconds: u64) -> Child {
+        run(&self.line.source, "ping -c 2 -i 0.5 -W 3 10.0.2.2");
+        command(&self.line.source, &format!("ping -q -i 0.02 -c {} -W 1 10.0.2.2", seconds * 50))
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("ping was found before")
+    }
+
+    /// Time that a command of the user takes; it is served.
+    fn served(&self, user: u32, words: &str) -> Duration {
+        let program = program().expect("the line was made with it");
+        let begun = Instant::now();
+        let words = by(user, &format!("{} {words}", program.display()));
+        let output = command(&self.line.router, &words).output().expect("ip was found before");
+        assert!(output.status.success(), "{words}: {output:?}");
+        begun.elapsed()
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Words that a user runs by, who may read, or root.
+fn by(user: u32, words: &str) -> String {
+    match user {
+        0 => words.to_owned(),
+        user => format!("setpriv --reuid {user} --regid {user} --groups {READERS} -- {words}"),
+    }
+}
+
+/// Connections that send a text and then next to nothing.
+struct Crowd {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    said: BufReader<std::process::ChildStdout>,
+}
+
+impl Crowd {
+    fn begin(user: u32, path: &str, count: usize, text: &str) -> Self {
+        let words = by(user, &format!("{SESSION} crowd {path} {count}"));
+        let mut command = std::process::Command::new("prlimit");
+        command.arg("--nofile=20000:20000").args(words.split(' ')).arg(text);
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut child = child.expect("prlimit was found before");
+        let stdin = child.stdin.take();
+        let said = BufReader::new(child.stdout.take().expect("it is piped"));
+        Self { child, stdin, said }
+    }
+
+    fn number(&mut self, word: &str) -> usize {
+        let mut line = String::new();
+        self.said.read_line(&mut line).expect("it is text");
+        let number = line.trim().strip_prefix(word).and_then(|text| text.trim().parse().ok());
+        number.unwrap_or_else(|| panic!("{word} N is wanted: {line}"))
+    }
+
+    /// Waits until all have connected.
+    fn has_come(&mut self) -> usize {
+        self.number("open")
+    }
+
+    /// Ends it; how many connections were left.
+    fn end(mut self) -> usize {
+        drop(self.stdin.take());
+        let left = self.number("left");
+        let _ = self.child.wait();
+        left
+    }
+}
+
+impl Drop for Crowd {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn resident_kib(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it has memory");
+    line.trim().trim_end_matches(" kB").parse().expect("a number")
+}
+
+#[test]
+fn a_crowd_takes_no_room_from_others() {
+    let Some(lab) = Lab::new() else { return };
+    let (router, socket) = lab.start();
+    let before = resident_kib(router.pid());
+    let pings = lab.pings(60);
+    let head = "GET /v1/status HTTP/1.1\r\nhost: x\r\nx-";
+    let body = "POST /v1/routes HTTP/1.1\r\nhost: x\r\ncontent-length: 60000\r\n\r\n{";
+    // The crowd's user is the one that is served, too: it is no matter of users.
+    for (user, path, count, text) in [
+        (0, socket.clone(), MANY, ""),
+        (0, socket.clone(), MANY / 10, head),
+        (0, socket.clone(), MANY / 10, body),
+        (4001, format!("{socket}.ro"), MANY / 10, head),
+    ] {
+        let begun = Instant::now();
+        let mut crowd = Crowd::begin(user, &path, count, text);
+        // While they come, and once they are there.
+        let mut longest = Duration::ZERO;
+        for _ in 0..5 {
+            longest = longest.max(lab.served(user, "route get 10.0.2.2"));
+        }
+        assert_eq!(crowd.has_come(), count);
+        let came = begun.elapsed();
+        for _ in 0..5 {
+            longest = longest.max(lab.served(user, "route get 10.0.2.2"));
+            longest = longest.max(lab.served(0, "route show"));
+        }
+        let left = crowd.end();
+        println!(
+            "{count} connections of {user} in {came:?}: {left} left, others served in {longest:?}"
+        );
+        assert!(left <= 256, "{left} connections of {count}");
+        assert!(longest < patience(Duration::from_secs(5)), "{longest:?} with {count} of {text:?}");
+    }
+    let grown = resident_kib(router.pid()).saturating_sub(before);
+    assert!(grown < 64 << 10, "{grown} KiB");
+    let output = pings.wait_with_output().expect("it was started");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(said.contains(" 0% packet loss"), "{said}");
+    conserved(&router.stop());
+}
+
+/// Half a request ends its connection by itself, and so does half a body.
+#[test]
+fn a_client_that_sends_slowly_is_not_waited_for() {
+    let Some(lab) = Lab::new() else { return };
+    let (router, socket) = lab.start();
+    for text in [
+        "GET /v1/status HTTP/1.1\r\nx-",
+        "POST /v1/routes HTTP/1.1\r\nhost: x\r\ncontent-length: 60000\r\n\r\n{",
+        "POST /v1/routes HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n1\r\n{\r\n",
+    ] {
+        let mut stream = UnixStream::connect(&socket).expect("it listens");
+        stream.write_all(text.as_bytes()).expect("there is room");
+        stream.set_read_timeout(Some(Duration::from_millis(500))).expect("not zero");
+        let begun = Instant::now();
+        let mut answer = Vec::new();
+        while begun.elapsed() < patience(Duration::from_secs(30)) {
+            // A byte every half a second, as slow-loris does.
+            if stream.write_all(b"a").is_err() {
+                break;
+            }
+            match stream.read_to_end(&mut answer) {
+                Ok(_) => break,
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                Err(_) => break,
+            }
+        }
+        let took = begun.elapsed();
+        assert!(took < patience(Duration::from_secs(20)), "{text:?}: {took:?}");
+        println!(
+            "{:?} ended after {took:?}: {:?}",
+            &text[..4],
+            String::from_utf8_lossy(&answer).lines().next()
+        );
+    }
+    conserved(&router.stop());
+}
+
+#[test]
+fn large_bodies_take_little_memory() {
+    let Some(lab) = Lab::new() else { return };
+    let (router, socket) = lab.start();
+    let before = resident_kib(router.pid());
+    let connect = || {
+        let stream = UnixStream::connect(&socket).expect("it listens");
+        stream.set_read_timeout(Some(patience(Duration::from_secs(20)))).expect("not zero");
+        stream
+    };
+    let answer = |stream: &mut UnixStream| {
+        let mut bytes = Vec::new();
+        // What was not read of the request breaks the connection off behind the answer.
+        let _ = stream.read_to_end(&mut bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
+    };
+    // A gigabyte that is announced is refused at once.
+    let mut stream = connect();
+    let head =
+        format!("POST /v1/config/apply HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", 1 << 30);
+    stream.write_all(head.as_bytes()).expect("there is room");
+    let said = answer(&mut stream);
+    assert!(said.starts_with("HTTP/1.1 413") && said.contains("too_large"), "{said}");
+    // One that is not announced, when it gets too large.
+    let mut stream = connect();
+    let head = "POST /v1/config/apply HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n";
+    stream.write_all(head.as_bytes()).expect("there is room");
+    let mut chunk = b"100000\r\n".to_vec();
+    chunk.extend(std::iter::repeat_n(b' ', 1 << 20));
+    chunk.extend(b"\r\n");
+    let sent = (0..1024).take_while(|_| stream.write_all(&chunk).is_ok()).count();
+    assert!(sent < 64, "{sent} MiB of a body were taken");
+    // Many at one time, of which each is as large as may be.
+    let size = 4 << 20;
+    let head =
+        format!("POST /v1/config/diff HTTP/1.1\r\nhost: x\r\ncontent-length: {size}\r\n\r\n");
+    let senders: Vec<_> = (0..100)
+        .map(|_| {
+            let (mut stream, head) = (connect(), head.clone());
+            std::thread::spawn(move || {
+                let body = vec![b' '; size - 1];
+                // It waits for its turn, and may give way.
+                let _ = stream.set_write_timeout(Some(Duration::from_secs(5)));
+                let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body));
+                std::thread::sleep(Duration::from_secs(3));
+            })
+        })
+        .collect();
+    let mut most = 0;
+    for _ in 0..20 {
+        most = most.max(resident_kib(router.pid()).saturating_sub(before));
+        assert!(lab.served(0, "route get 10.0.2.2") < patience(Duration::from_secs(5)));
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    senders.into_iter().for_each(|sender| sender.join().expect("it does not panic"));
+    println!("100 bodies of 4 MiB: {most} KiB more");
+    assert!(most < 128 << 10, "{most} KiB");
+    conserved(&router.stop());
+}
+
+/// Streams last as long as they are read: those of one user leave room for other users.
+#[test]
+fn streams_of_one_user_leave_room_for_others() {
+    let Some(lab) = Lab::new() else { return };
+    let (router, socket) = lab.start();
+    let events = "GET /v1/events HTTP/1.1\r\nhost: x\r\n\r\n";
+    let reading = format!("{socket}.ro");
+    let mut crowds: Vec<Crowd> =
+        [4001, 4002].map(|user| Crowd::begin(user, &reading, 200, events)).into();
+    crowds.iter_mut().for_each(|crowd| assert_eq!(crowd.has_come(), 200));
+    std::thread::sleep(Duration::from_millis(500));
+    // The readers have what readers may have.
+    for _ in 0..5 {
+        lab.served(0, "route show");
+        lab.served(0, "route replace 203.0.113.0/24 blackhole");
+    }
+    drop(crowds);
+    lab.served(4003, "route show");
+    conserved(&router.stop());
+}

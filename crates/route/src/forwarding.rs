@@ -73,6 +73,30 @@ impl Forwarding {
         })
     }
 
+    /// Puts another IPv4 lookup in the place of a fib's.
+    pub fn replace_v4(&mut self, fib: u16, with: Arc<dyn Lookup<u32>>) {
+        match usize::from(fib).checked_sub(1) {
+            None => self.v4 = with,
+            Some(at) => {
+                if let Some(other) = Arc::make_mut(&mut self.others).get_mut(at) {
+                    other.v4 = with;
+                }
+            }
+        }
+    }
+
+    /// Puts another IPv6 lookup in the place of a fib's.
+    pub fn replace_v6(&mut self, fib: u16, with: Arc<dyn Lookup<u128>>) {
+        match usize::from(fib).checked_sub(1) {
+            None => self.v6 = with,
+            Some(at) => {
+                if let Some(other) = Arc::make_mut(&mut self.others).get_mut(at) {
+                    other.v6 = with;
+                }
+            }
+        }
+    }
+
     #[inline]
     fn other(&self, fib: u16) -> Option<&FibLookup> {
         self.others.get(usize::from(fib).checked_sub(1)?)

@@ -107,7 +107,7 @@ impl Built {
     /// When it makes no sense; the message names the place.
     pub fn parse(text: &str) -> Self {
         let memory = MemoryMaker::new(|| Box::new(Heap));
-        Self::new(read(text), &Shared { memory, reads: |_| true })
+        Self::new(read(text), &Shared { memory, reads: |_| true, ahead: None, fib: 0 })
     }
 
     /// The topology of the packet cases, `testdata/packets/topology.toml`.

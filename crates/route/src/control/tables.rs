@@ -132,9 +132,11 @@ impl Table {
         self.v6.fib.build_beside(runner.clone());
     }
 
-    fn share(&mut self, shared: &Shared) {
+    fn share(&mut self, shared: &Shared, fib: usize) {
+        let fib = u16::try_from(fib).expect("there are at most 65,535 tables");
+        let shared = Shared { fib, ..shared.clone() };
         self.v4.fib.share(shared.clone());
-        self.v6.fib.share(shared.clone());
+        self.v6.fib.share(shared);
     }
 
     fn set_options(&mut self, options: FibOptions) {
@@ -202,15 +204,15 @@ impl Tables {
             table.build_beside(runner);
         }
         if let Some(shared) = self.shared.as_ref().filter(|_| is_shared(id)) {
-            table.share(shared);
+            table.share(shared, self.all.len());
         }
         self.all.push(table);
     }
 
     /// Shares all FIBs, and those to come, with a kernel reader.
     pub(super) fn share(&mut self, shared: Shared) {
-        let tables = self.all.iter_mut().filter(|table| is_shared(table.id));
-        tables.for_each(|table| table.share(&shared));
+        let tables = self.all.iter_mut().enumerate().filter(|(_, table)| is_shared(table.id));
+        tables.for_each(|(fib, table)| table.share(&shared, fib));
         self.shared = Some(shared);
     }
 

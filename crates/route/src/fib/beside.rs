@@ -3,21 +3,22 @@
 //!
 //! A prefix is in the copy with a next hop that it had while the copy was made. Every prefix that changed since the
 //! copy began is recorded, and written to the new table with the next hop of then; so a table without recorded prefixes
-//! left is in step with the routes. An algorithm that cannot be changed in place is handed over with the prefixes
-//! that it lacks.
+//! left is in step with the routes. A table that does not take them is handed over with the prefixes that it lacks, if
+//! the one before it lacks them as well; after [`TRIES`] builds changes wait so that it does.
 //!
 //! Shape:  a list of prefixes and next hops, which the other thread makes a store of; a set of prefixes.
 //! Cost:   [`STEP`] or [`CATCH_UP`] a commit of the writer's thread; 12 bytes a prefix, and the store while the build runs.
 //! Limits: tables of fewer than [`FEWEST`] prefixes are built by the writer.
 
 use std::collections::HashSet;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
 use fingerpost_lpm::{
-    Addr, Algorithm, Change, HugePages, Memory, NextHopId, NoReaders, Prefix, RouteStore, Routes,
-    Table, UpdateError,
+    Addr, Algorithm, Change, HugePages, Lookup, Memory, NextHopId, NoReaders, Prefix, RouteStore,
+    Routes, Table, UpdateError,
 };
 
 use super::Shared;
@@ -34,7 +35,7 @@ const FEW: usize = 1024;
 const COPIED: usize = 1024;
 /// Changes that are applied together: few enough for the room of a structure.
 const APPLIED: usize = 64;
-/// Builds in a row whose tables do not take the changes since, before the writer builds.
+/// Builds in a row whose tables do not take the changes since, before these wait for the next one.
 const TRIES: u32 = 3;
 /// Time between two looks for a build that runs.
 const LOOK: Duration = Duration::from_millis(5);
@@ -46,6 +47,12 @@ pub type Job = Box<dyn FnOnce() + Send>;
 #[derive(Clone)]
 pub struct Runner(Arc<dyn Fn(Job) + Send + Sync>);
 
+impl fmt::Debug for Runner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Runner")
+    }
+}
+
 impl Runner {
     /// One that hands each job to `run`, which returns before it is done.
     pub fn new(run: impl Fn(Job) + Send + Sync + 'static) -> Self {
@@ -53,7 +60,7 @@ impl Runner {
     }
 
     /// Has this done elsewhere.
-    pub(super) fn run(&self, job: impl FnOnce() + Send + 'static) {
+    pub fn run(&self, job: impl FnOnce() + Send + 'static) {
         (self.0)(Box::new(job));
     }
 }
@@ -96,6 +103,8 @@ enum Stage<A: Addr> {
     Copying(Vec<(Prefix<A>, NextHopId)>),
     Building(Receiver<Result<Box<Ready<A>>, UpdateError>>),
     CatchingUp(Box<Ready<A>>),
+    /// The kernel reader gets to know the table once more, which has other memory since it caught up.
+    Preparing(Box<Ready<A>>, Receiver<()>),
 }
 
 /// A table, and the routes that it has.
@@ -103,6 +112,8 @@ pub(super) struct Ready<A: Addr> {
     pub(super) table: Box<dyn Table<A>>,
     pub(super) routes: RouteStore<A>,
     pub(super) took: Duration,
+    /// Lookup that the kernel reader knows, and how often it was another one.
+    prepared: (Option<Arc<dyn Lookup<A>>>, u32),
 }
 
 /// Result of a step.
@@ -239,20 +250,45 @@ impl<A: Addr> Beside<A> {
                         Err(error) => return Progress::Failed(work.algorithm, error),
                     }
                 }
-                if work.changed.is_empty() {
+                if !work.changed.is_empty() {
+                    Stage::CatchingUp(ready)
+                } else if let Some((shared, next)) = ready.unprepared(work.shared.as_ref()) {
+                    let (sender, receiver) = channel();
+                    runner.run(move || {
+                        shared.prepare(next);
+                        let _ = sender.send(());
+                    });
+                    Stage::Preparing(ready, receiver)
+                } else {
                     self.tries = 0;
                     return Progress::Ready(work.algorithm, ready, Vec::new());
                 }
-                Stage::CatchingUp(ready)
             }
+            Stage::Preparing(ready, done) => match done.try_recv() {
+                Err(TryRecvError::Empty) => Stage::Preparing(ready, done),
+                // Without a thread the kernel reader finds out by itself.
+                Ok(()) | Err(TryRecvError::Disconnected) => Stage::CatchingUp(ready),
+            },
         };
-        work.due = if matches!(work.stage, Stage::Building(_)) { now + LOOK } else { now };
+        let elsewhere = matches!(work.stage, Stage::Building(_) | Stage::Preparing(..));
+        work.due = if elsewhere { now + LOOK } else { now };
         self.work = Some(work);
         Progress::Working
     }
 }
 
 impl<A: Addr> Ready<A> {
+    /// The lookup of the table, with the kernel reader that does not know it yet.
+    fn unprepared(&mut self, shared: Option<&Shared>) -> Option<(Shared, Arc<dyn Lookup<A>>)> {
+        let shared = shared.filter(|shared| shared.ahead.is_some() && self.prepared.1 < TRIES)?;
+        let next = self.table.publish();
+        if self.prepared.0.as_ref().is_some_and(|known| Arc::ptr_eq(known, &next)) {
+            return None;
+        }
+        self.prepared = (Some(next.clone()), self.prepared.1 + 1);
+        Some((shared.clone(), next))
+    }
+
     /// Writes prefixes to the table as they are now.
     fn catch_up(
         &mut self,
@@ -298,7 +334,13 @@ fn build<A: Addr>(
             None => Box::new(HugePages::new()),
         };
         let built = algorithm.build(&routes, &mut *memory);
-        let ready = built.map(|table| Box::new(Ready { table, routes, took: start.elapsed() }));
+        let ready = built.map(|table| {
+            let mut ready = Ready { table, routes, took: start.elapsed(), prepared: (None, 0) };
+            if let Some((shared, next)) = ready.unprepared(shared.as_ref()) {
+                shared.prepare(next);
+            }
+            Box::new(ready)
+        });
         // Nobody waits for a build that was cancelled.
         let _ = sender.send(ready);
     });

@@ -35,7 +35,7 @@ pub use choose::{Choice, Chooser};
 pub use options::{FibOptionError, FibOptions};
 pub use publish::{Publisher, Reader, Subscribe};
 pub use report::FibReport;
-pub use served::Shared;
+pub use served::{KernelAhead, Shared};
 
 use beside::{Progress, Ready};
 use calibrate::Calibration;
@@ -329,14 +329,16 @@ impl<A: Addr> Fib<A> {
                 self.failed(algorithm, &error, now);
                 None
             }
-            // The present table has changes that this one cannot take. One that ran out of room has more the next time; one
-            // that takes no changes is built by the writer.
+            // The present table has changes that this one cannot take. One that ran out of room has more the next time; for
+            // one that takes no changes, or had too many of them, they wait once until it is there.
             Progress::Ready(algorithm, _, lacks) if !lacks.is_empty() && self.state.is_listed() => {
-                if self.served.beside.again(algorithm, self.served.shared().cloned(), now) {
+                let shared = self.served.shared().cloned();
+                if self.served.beside.again(algorithm, shared.clone(), now) {
                     return None;
                 }
-                let _ = self.build_now(algorithm, routes, now).map(|()| self.finish(lacks.len()));
-                Some(Brought { changes: lacks.len(), published: true, pending: self.pending() })
+                self.served.beside.begin(algorithm, shared, now);
+                self.unlist(Event::Unlisted);
+                Some(self.deferred())
             }
             Progress::Ready(algorithm, ready, lacks) => {
                 Some(self.put(algorithm, *ready, &lacks, now))
@@ -354,7 +356,7 @@ impl<A: Addr> Fib<A> {
     ) -> Brought {
         let count = self.pending();
         let olds: Vec<_> = lacks.iter().map(|&prefix| (prefix, ready.hop(prefix))).collect();
-        let Ready { table, routes, took } = ready;
+        let Ready { table, routes, took, .. } = ready;
         let before = self.served.put(algorithm, table);
         self.note_build(algorithm, before.as_ref().map(|(name, _)| *name), &routes.stats(), took);
         self.counts.beside += 1;
@@ -525,7 +527,10 @@ impl<A: Addr> Fib<A> {
         if !self.served.beside.waits && self.served.beside.is_active() {
             return Ok(false);
         }
-        let large = self.served.algorithm().is_some() && routes.prefixes() >= beside::FEWEST;
+        // A kernel reader takes its time for small tables, too.
+        let ahead = self.served.shared().is_some_and(|shared| shared.ahead.is_some());
+        let large = ahead || routes.prefixes() >= beside::FEWEST;
+        let large = large && self.served.algorithm().is_some();
         if large && !self.served.beside.waits && self.served.beside.runner().is_some() {
             self.served.beside.begin(algorithm, self.served.shared().cloned(), now);
             return Ok(false);
@@ -612,6 +617,9 @@ impl<A: Addr> Fib<A> {
     }
 }
 
+#[cfg(test)]
+#[cfg(not(loom))]
+mod beside_tests;
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests;

@@ -1,5 +1,6 @@
 //! The lookup table that readers use, and the writer behind it.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -24,6 +25,33 @@ pub struct Shared {
     pub memory: MemoryMaker,
     /// Whether it can read tables of this algorithm.
     pub reads: fn(&str) -> bool,
+    /// What it does with a table before readers get it, if anything.
+    pub ahead: Option<Arc<dyn KernelAhead>>,
+    /// Number of the FIB; the owner of all FIBs sets it.
+    pub fib: u16,
+}
+
+/// What a kernel reader does with a table that will take the place of the present one, before readers get it. It may take
+/// long, and is called by the thread that built the table.
+pub trait KernelAhead: Send + Sync {
+    /// A table of IPv4 of this FIB.
+    fn prepare_v4(&self, fib: u16, next: Arc<dyn Lookup<u32>>);
+    /// A table of IPv6 of this FIB.
+    fn prepare_v6(&self, fib: u16, next: Arc<dyn Lookup<u128>>);
+}
+
+impl Shared {
+    /// Has the kernel reader do what it does ahead.
+    pub(super) fn prepare<A: Addr>(&self, next: Arc<dyn Lookup<A>>) {
+        let Some(ahead) = &self.ahead else { return };
+        // The family is known by its type alone.
+        let next: &dyn Any = &next;
+        if let Some(next) = next.downcast_ref() {
+            ahead.prepare_v4(self.fib, Arc::clone(next));
+        } else if let Some(next) = next.downcast_ref() {
+            ahead.prepare_v6(self.fib, Arc::clone(next));
+        }
+    }
 }
 
 /// The present table; another one replaces it only when it is complete.

@@ -3,7 +3,7 @@
 use super::served::Nothing;
 use super::*;
 use fingerpost_lpm::{
-    HugePages, Limits, Memory, NoReaders, Origin, Region, Rng, RouteStore, Table, TableStats,
+    HugePages, Limits, Memory, NoReaders, Origin, Region, RouteStore, Table, TableStats,
 };
 
 /// Answers by the store's own search, and fails on purpose: limit at 4 prefixes, or no memory.
@@ -149,7 +149,7 @@ fn note(fib: &mut Fib<u32>, store: &mut RouteStore<u32>, n: u32, hop: u32) {
     fib.note(Prefix::host(n), old);
 }
 
-fn commit(
+pub(super) fn commit(
     fib: &mut Fib<u32>,
     store: &RouteStore<u32>,
     now: Instant,
@@ -433,155 +433,5 @@ mod calibration {
         fib.pin(Some("slow")).unwrap();
         settle(&mut fib, &store, late);
         assert_eq!((fib.algorithm(), fib.choice()), ("slow", Choice::Pinned("slow")));
-    }
-}
-
-/// Jobs that wait until they are run.
-#[derive(Clone, Default)]
-struct Jobs(Arc<std::sync::Mutex<Vec<Job>>>);
-
-impl Jobs {
-    fn runner(&self) -> Runner {
-        let jobs = self.0.clone();
-        Runner::new(move |job| jobs.lock().unwrap().push(job))
-    }
-
-    fn run(&self) {
-        let jobs = std::mem::take(&mut *self.0.lock().unwrap());
-        jobs.into_iter().for_each(|job| job());
-    }
-}
-
-/// A prefix among those of the churn: nested ones, and some alone, about six for each of `places`.
-fn some_prefix(rng: &mut Rng, places: usize) -> Prefix<u32> {
-    let n = u32::try_from(rng.below(places)).unwrap();
-    let len = 20 + u8::try_from(rng.below(8)).unwrap();
-    Prefix::masked((20 << 24) + (n << 8), len)
-}
-
-fn churn(
-    fib: &mut Fib<u32>,
-    store: &mut RouteStore<u32>,
-    rng: &mut Rng,
-    (places, changes): (usize, u32),
-) {
-    for _ in 0..changes {
-        let prefix = some_prefix(rng, places);
-        let hop = NextHopId(u32::try_from(rng.below(60)).unwrap());
-        let old = if hop.is_none() { store.remove(prefix) } else { store.insert(prefix, hop) };
-        if old.unwrap_or_default() != hop {
-            fib.note(prefix, old.unwrap_or_default());
-        }
-    }
-}
-
-#[track_caller]
-fn answers(fib: &Fib<u32>, store: &RouteStore<u32>, rng: &mut Rng, what: &str) {
-    for _ in 0..2000 {
-        let addr =
-            some_prefix(rng, 4000).first().wrapping_sub(u32::try_from(rng.below(3)).unwrap());
-        let want = store.longest_match(addr).map_or(NextHopId::NONE, |(_, hop)| *hop);
-        assert_eq!(fib.lookup().lookup(addr), want, "{what}: {addr:#x}");
-    }
-}
-
-/// Each algorithm takes the place of another one while routes change: before, between and after the pieces of the copy,
-/// while it is built, and while it catches up.
-#[test]
-fn a_table_that_is_built_beside_has_the_changes_since() {
-    let mut all_beside = 0;
-    for row in fingerpost_lpm::v4() {
-        let (jobs, mut rng, mut store) = (Jobs::default(), Rng::new(7), RouteStore::new());
-        let first = if row.name == "radix" { "bc18" } else { "radix" };
-        let mut fib = Fib::new(fingerpost_lpm::v4());
-        fib.pin(Some(first)).unwrap();
-        churn(&mut fib, &mut store, &mut rng, (4000, 200_000));
-        let mut now = Instant::now();
-        commit(&mut fib, &store, now).unwrap();
-        fib.build_beside(jobs.runner());
-        fib.pin(Some(row.name)).unwrap();
-        let (mut steps, mut seen) = (0, 0);
-        while fib.algorithm() == first {
-            churn(&mut fib, &mut store, &mut rng, (4000, 150));
-            now += Duration::from_millis(100);
-            let brought = commit(&mut fib, &store, now).unwrap();
-            if brought.pending == 0 {
-                answers(&fib, &store, &mut rng, row.name);
-                seen += 1;
-            }
-            steps += 1;
-            assert!(steps < 1000, "{}: {:?}", row.name, fib.take_decisions());
-            // The job runs some commits after it was given.
-            if steps % 5 == 0 {
-                jobs.run();
-            }
-        }
-        assert!(steps > 3 && seen > 0, "{}: {steps} {seen}", row.name);
-        // One that cannot be changed in place is built by the writer after all: the table before it can.
-        let FibCounts { builds, beside, .. } = fib.counts();
-        assert_eq!(builds, 2, "{}: {:?}", row.name, fib.counts());
-        all_beside += beside;
-        // What it cannot take in place is built beside again; in the end all is there.
-        for _ in 0..100 {
-            now += Duration::from_millis(1100);
-            commit(&mut fib, &store, now).unwrap();
-            jobs.run();
-        }
-        assert!(fib.caught_up(), "{}: {}", row.name, fib.pending());
-        answers(&fib, &store, &mut rng, row.name);
-        jobs.run();
-    }
-    assert!(all_beside > 2, "{all_beside}");
-}
-
-#[test]
-fn a_burst_of_changes_is_visible_in_pieces_and_at_once_where_a_commit_waits() {
-    let (jobs, mut rng, mut store) = (Jobs::default(), Rng::new(8), RouteStore::new());
-    let mut fib = Fib::new(fingerpost_lpm::v4().filter(|row| row.name == "bc18"));
-    churn(&mut fib, &mut store, &mut rng, (40_000, 300_000));
-    let mut now = Instant::now();
-    commit(&mut fib, &store, now).unwrap();
-    fib.build_beside(jobs.runner());
-    for waits in [false, true] {
-        churn(&mut fib, &mut store, &mut rng, (40_000, 20_000));
-        fib.force();
-        fib.set_waits(waits);
-        let (mut commits, mut changes) = (0, 0);
-        loop {
-            let brought = commit(&mut fib, &store, now).unwrap();
-            commits += 1;
-            changes += brought.changes;
-            assert!(waits || brought.changes <= changes && brought.pending < 20_000);
-            if brought.pending == 0 {
-                break;
-            }
-            assert!(fib.has_step(now));
-            now += Duration::from_millis(1);
-        }
-        assert_eq!(commits > 3, !waits, "{commits}");
-        assert!(changes > 10_000, "{changes}");
-        answers(&fib, &store, &mut rng, "burst");
-        now += Duration::from_secs(10);
-    }
-    fib.set_waits(false);
-    // A change of most of the table is built beside, and a commit that waits builds by itself.
-    for waits in [false, true] {
-        let all: Vec<_> = store.iter().map(|(prefix, hop)| (prefix, *hop)).collect();
-        for (prefix, hop) in all {
-            store.insert(prefix, NextHopId(hop.0 % 60 + 1));
-            fib.note(prefix, hop);
-        }
-        fib.force();
-        assert!(commit(&mut fib, &store, now).unwrap().pending > 0);
-        fib.set_waits(waits);
-        let before = fib.counts();
-        while fib.pending() > 0 {
-            commit(&mut fib, &store, now).unwrap();
-            jobs.run();
-        }
-        let (after, beside) = (fib.counts(), u64::from(!waits));
-        assert_eq!((after.builds - before.builds, after.beside - before.beside), (1, beside));
-        answers(&fib, &store, &mut rng, "most of the table");
-        fib.set_waits(false);
     }
 }

@@ -1,0 +1,211 @@
+//! Builds by another thread: changes while they run, bursts, and what a kernel reader does ahead.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use fingerpost_lpm::{Heap, MemoryMaker, Rng, RouteStore};
+
+use super::tests::commit;
+use super::*;
+
+/// Jobs that wait until they are run.
+#[derive(Clone, Default)]
+struct Jobs(Arc<Mutex<Vec<Job>>>);
+
+impl Jobs {
+    fn runner(&self) -> Runner {
+        let jobs = self.0.clone();
+        Runner::new(move |job| jobs.lock().unwrap().push(job))
+    }
+
+    fn run(&self) {
+        let jobs = std::mem::take(&mut *self.0.lock().unwrap());
+        jobs.into_iter().for_each(|job| job());
+    }
+}
+
+/// A prefix among those of the churn: nested ones, and some alone, about six for each of `places`.
+fn some_prefix(rng: &mut Rng, places: usize) -> Prefix<u32> {
+    let n = u32::try_from(rng.below(places)).unwrap();
+    let len = 20 + u8::try_from(rng.below(8)).unwrap();
+    Prefix::masked((20 << 24) + (n << 8), len)
+}
+
+fn churn(
+    fib: &mut Fib<u32>,
+    store: &mut RouteStore<u32>,
+    rng: &mut Rng,
+    (places, changes): (usize, u32),
+) {
+    for _ in 0..changes {
+        let prefix = some_prefix(rng, places);
+        let hop = NextHopId(u32::try_from(rng.below(60)).unwrap());
+        let old = if hop.is_none() { store.remove(prefix) } else { store.insert(prefix, hop) };
+        if old.unwrap_or_default() != hop {
+            fib.note(prefix, old.unwrap_or_default());
+        }
+    }
+}
+
+#[track_caller]
+fn answers(fib: &Fib<u32>, store: &RouteStore<u32>, rng: &mut Rng, what: &str) {
+    for _ in 0..2000 {
+        let addr =
+            some_prefix(rng, 4000).first().wrapping_sub(u32::try_from(rng.below(3)).unwrap());
+        let want = store.longest_match(addr).map_or(NextHopId::NONE, |(_, hop)| *hop);
+        assert_eq!(fib.lookup().lookup(addr), want, "{what}: {addr:#x}");
+    }
+}
+
+/// Each algorithm takes the place of another one while routes change: before, between and after the pieces of the copy,
+/// while it is built, and while it catches up.
+#[test]
+fn a_table_that_is_built_beside_has_the_changes_since() {
+    let mut all_beside = 0;
+    for row in fingerpost_lpm::v4() {
+        let (jobs, mut rng, mut store) = (Jobs::default(), Rng::new(7), RouteStore::new());
+        let first = if row.name == "radix" { "bc18" } else { "radix" };
+        let mut fib = Fib::new(fingerpost_lpm::v4());
+        fib.pin(Some(first)).unwrap();
+        churn(&mut fib, &mut store, &mut rng, (4000, 200_000));
+        let mut now = Instant::now();
+        commit(&mut fib, &store, now).unwrap();
+        fib.build_beside(jobs.runner());
+        fib.pin(Some(row.name)).unwrap();
+        let (mut steps, mut seen) = (0, 0);
+        while fib.algorithm() == first {
+            churn(&mut fib, &mut store, &mut rng, (4000, 150));
+            now += Duration::from_millis(100);
+            let brought = commit(&mut fib, &store, now).unwrap();
+            if brought.pending == 0 {
+                answers(&fib, &store, &mut rng, row.name);
+                seen += 1;
+            }
+            steps += 1;
+            assert!(steps < 1000, "{}: {:?}", row.name, fib.take_decisions());
+            // The job runs some commits after it was given.
+            if steps % 5 == 0 {
+                jobs.run();
+            }
+        }
+        assert!(steps > 3 && seen > 0, "{}: {steps} {seen}", row.name);
+        // For one that cannot be changed in place, changes of the table before it waited.
+        let FibCounts { builds, beside, .. } = fib.counts();
+        assert_eq!(builds, 2, "{}: {:?}", row.name, fib.counts());
+        all_beside += beside;
+        // What it cannot take in place is built beside again; in the end all is there.
+        for _ in 0..100 {
+            now += Duration::from_millis(1100);
+            commit(&mut fib, &store, now).unwrap();
+            jobs.run();
+        }
+        assert!(fib.caught_up(), "{}: {}", row.name, fib.pending());
+        answers(&fib, &store, &mut rng, row.name);
+        jobs.run();
+    }
+    assert!(all_beside > 2, "{all_beside}");
+}
+
+#[test]
+fn a_burst_of_changes_is_visible_in_pieces_and_at_once_where_a_commit_waits() {
+    let (jobs, mut rng, mut store) = (Jobs::default(), Rng::new(8), RouteStore::new());
+    let mut fib = Fib::new(fingerpost_lpm::v4().filter(|row| row.name == "bc18"));
+    churn(&mut fib, &mut store, &mut rng, (40_000, 300_000));
+    let mut now = Instant::now();
+    commit(&mut fib, &store, now).unwrap();
+    fib.build_beside(jobs.runner());
+    for waits in [false, true] {
+        churn(&mut fib, &mut store, &mut rng, (40_000, 20_000));
+        fib.force();
+        fib.set_waits(waits);
+        let (mut commits, mut changes) = (0, 0);
+        loop {
+            let brought = commit(&mut fib, &store, now).unwrap();
+            commits += 1;
+            changes += brought.changes;
+            assert!(waits || brought.changes <= changes && brought.pending < 20_000);
+            if brought.pending == 0 {
+                break;
+            }
+            assert!(fib.has_step(now));
+            now += Duration::from_millis(1);
+        }
+        assert_eq!(commits > 3, !waits, "{commits}");
+        assert!(changes > 10_000, "{changes}");
+        answers(&fib, &store, &mut rng, "burst");
+        now += Duration::from_secs(10);
+    }
+    fib.set_waits(false);
+    // A change of most of the table is built beside, and a commit that waits builds by itself.
+    for waits in [false, true] {
+        let all: Vec<_> = store.iter().map(|(prefix, hop)| (prefix, *hop)).collect();
+        for (prefix, hop) in all {
+            store.insert(prefix, NextHopId(hop.0 % 60 + 1));
+            fib.note(prefix, hop);
+        }
+        fib.force();
+        assert!(commit(&mut fib, &store, now).unwrap().pending > 0);
+        fib.set_waits(waits);
+        let before = fib.counts();
+        while fib.pending() > 0 {
+            commit(&mut fib, &store, now).unwrap();
+            jobs.run();
+        }
+        let (after, beside) = (fib.counts(), u64::from(!waits));
+        assert_eq!((after.builds - before.builds, after.beside - before.beside), (1, beside));
+        answers(&fib, &store, &mut rng, "most of the table");
+        fib.set_waits(false);
+    }
+}
+
+/// A table that a kernel reader prepared for, with the number of its FIB.
+type Prepared = (u16, Arc<dyn Lookup<u32>>);
+
+/// A kernel reader that keeps what it gets to know.
+#[derive(Default)]
+struct Known(Mutex<Vec<Prepared>>);
+
+impl KernelAhead for Known {
+    fn prepare_v4(&self, fib: u16, next: Arc<dyn Lookup<u32>>) {
+        self.0.lock().unwrap().push((fib, next));
+    }
+
+    fn prepare_v6(&self, _: u16, _: Arc<dyn Lookup<u128>>) {
+        panic!("this is a table of IPv4");
+    }
+}
+
+#[test]
+fn a_kernel_reader_knows_a_table_before_readers_get_it_however_small() {
+    for (places, changes) in [(4, 2), (4, 40), (4000, 150)] {
+        let (jobs, mut rng, mut store) = (Jobs::default(), Rng::new(9), RouteStore::new());
+        let mut fib = Fib::new(fingerpost_lpm::v4());
+        fib.pin(Some("bc18")).unwrap();
+        let known = Arc::new(Known::default());
+        let (memory, ahead) = (MemoryMaker::new(|| Box::new(Heap)), Some(known.clone() as _));
+        fib.share(Shared { memory, reads: |_| true, ahead, fib: 3 });
+        fib.build_beside(jobs.runner());
+        churn(&mut fib, &mut store, &mut rng, (places, 20));
+        let mut now = Instant::now();
+        commit(&mut fib, &store, now).unwrap();
+        let mut builds = 0;
+        for _ in 0..400 {
+            let before = (fib.counts().beside, fib.lookup().clone());
+            churn(&mut fib, &mut store, &mut rng, (places, changes));
+            if rng.below(20) == 0 {
+                fib.pin(Some(["bc18", "dxr18"][rng.below(2)])).unwrap();
+            }
+            now += Duration::from_millis(100);
+            let _ = commit(&mut fib, &store, now);
+            if fib.counts().beside > before.0 {
+                builds += 1;
+                let last = known.0.lock().unwrap().last().cloned().expect("it was built beside");
+                assert!(last.0 == 3 && Arc::ptr_eq(&last.1, fib.lookup()), "{places} {changes}");
+            }
+            if rng.below(3) == 0 {
+                jobs.run();
+            }
+        }
+        assert!(builds > 3, "{builds}");
+    }
+}

@@ -166,6 +166,12 @@ fn info(object: BorrowedFd<'_>) -> io::Result<[u32; INFO_WORDS]> {
 
 const INFO_WORDS: usize = 6;
 
+/// The kernel's id of the map behind a descriptor.
+pub(super) fn map_id(map: RawFd) -> io::Result<u32> {
+    // SAFETY: it is not kept, and one that is not open is the kernel's to refuse.
+    Ok(info(unsafe { BorrowedFd::borrow_raw(map) })?[1])
+}
+
 fn c_string(path: &Path) -> io::Result<CString> {
     CString::new(path.as_os_str().as_bytes()).map_err(io::Error::other)
 }
@@ -632,6 +638,12 @@ impl Program {
         Ok(info(self.fd.as_fd())?[5] / 8)
     }
 
+    /// The kernel's id of it.
+    #[cfg(test)]
+    pub fn id(&self) -> io::Result<u32> {
+        Ok(info(self.fd.as_fd())?[1])
+    }
+
     /// Runs a program for a tracepoint once, in the calling thread.
     ///
     /// # Errors
@@ -805,6 +817,12 @@ impl Link {
         unsafe { bpf(Command::LinkUpdate, &mut attr) }
             .map(drop)
             .map_err(|source| XdpError::System { call: "bpf(LINK_UPDATE)", source })
+    }
+
+    /// The kernel's id of its program.
+    #[cfg(test)]
+    pub fn program_id(&self) -> io::Result<u32> {
+        Ok(info(self.fd.as_fd())?[2])
     }
 
     /// Why not in a better mode; empty when it runs in the best.

@@ -20,10 +20,22 @@ pub struct Insn {
 impl Insn {
     /// `R0 = 0`, in place of a call that is never reached.
     const NOTHING: Self = Self { code: 0xb7, registers: 0, offset: 0, imm: 0 };
+    /// Code of the first half of a wide load; the second half has code 0.
+    const WIDE: u8 = 0x18;
     /// What a wide load takes: a number as it is, a map, or the memory of a map's only value.
     const NUMBER: u8 = 0;
     const MAP: u8 = 1;
     const MAP_VALUE: u8 = 2;
+
+    /// Descriptors of the maps that code names, to be read or replaced.
+    pub(super) fn maps(code: &mut [Self]) -> impl Iterator<Item = &mut i32> {
+        let source =
+            |registers| if cfg!(target_endian = "big") { registers & 0xf } else { registers >> 4 };
+        let names = move |insn: &&mut Self| {
+            insn.code == Self::WIDE && matches!(source(insn.registers), Self::MAP | Self::MAP_VALUE)
+        };
+        code.iter_mut().filter(names).map(|insn| &mut insn.imm)
+    }
 
     /// Decodes an instruction of an object file of this machine's byte order.
     fn from_bytes([code, registers, o0, o1, i0, i1, i2, i3]: [u8; 8]) -> Self {

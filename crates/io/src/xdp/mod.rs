@@ -7,6 +7,7 @@
 //! Maps, programs and attachments are descriptors, and an interface falls back to the kernel when the last
 //! one closes: nothing outlives the process but what is pinned ([`pins`]).
 
+mod ahead;
 #[allow(unsafe_code, reason = "system calls; its invariants are numbered there")]
 pub mod bpf;
 mod btf;

@@ -18,6 +18,7 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use super::ahead::Ahead;
 use super::bpf::{Link, Map, MapKind, Program, SharedMemory};
 use super::load::{self, Bound, Insn};
 use super::{Families, LocalAddresses, Mode, XdpError, btf};
@@ -153,7 +154,7 @@ impl Classifier {
     pub fn attach(&self, ifindex: u32, mode: Mode) -> Result<Link, XdpError> {
         // Refused by devices that cannot, and then there is nothing to leave in, or no means.
         let _ = interface::keep_tags(&interface::name_of(ifindex));
-        match self.reading_tags(ifindex, Functions::default()) {
+        match self.reading_tags(ifindex, Functions::default(), &Ahead::default()) {
             Some(program) if mode == Mode::Native => program.attach(ifindex, mode),
             _ => self.program.attach(ifindex, mode),
         }
@@ -164,10 +165,26 @@ impl Classifier {
     /// # Errors
     /// When the kernel refuses; the program is as it was.
     pub fn put(&self, ifindex: u32, link: &Link, functions: Functions<'_>) -> Result<(), XdpError> {
-        match self.reading_tags(ifindex, functions) {
+        self.put_ahead(ifindex, link, functions, &Ahead::default())
+    }
+
+    /// The same, by a program that was loaded ahead if it is among these.
+    pub(super) fn put_ahead(
+        &self,
+        ifindex: u32,
+        link: &Link,
+        functions: Functions<'_>,
+        ahead: &Ahead,
+    ) -> Result<(), XdpError> {
+        match self.reading_tags(ifindex, functions, ahead) {
             Some(program) if link.mode() == Mode::Native => link.replace(&program),
             _ => link.replace(&self.with(functions)?),
         }
+    }
+
+    /// The code that [`Classifier::put`] has loaded in native mode, and the interface that it is for.
+    pub(super) fn code(&self, ifindex: u32, functions: Functions<'_>) -> Option<(Vec<Insn>, u32)> {
+        Some((self.maps.link(Some(btf::vlan_tag_function()?), functions), ifindex))
     }
 
     /// The program that reads no hidden tags.
@@ -208,9 +225,14 @@ impl Classifier {
     }
 
     /// The program that reads hidden tags from the driver; `None` where kernel or driver cannot.
-    fn reading_tags(&self, ifindex: u32, functions: Functions<'_>) -> Option<Program> {
-        let code = self.maps.link(Some(btf::vlan_tag_function()?), functions);
-        Program::load_for("classifier", &code, Some(ifindex)).ok()
+    fn reading_tags(
+        &self,
+        ifindex: u32,
+        functions: Functions<'_>,
+        ahead: &Ahead,
+    ) -> Option<Program> {
+        let (code, ifindex) = self.code(ifindex, functions)?;
+        ahead.take("classifier", &code, Some(ifindex)).ok()
     }
 
     /// Sends the frames of a queue to an AF_XDP socket bound to it. Closing the socket undoes it.
@@ -619,7 +641,7 @@ mod tests {
             let (a, b) = testing::veth("a0", "b0", 1);
             let local = LocalAddresses::new().unwrap();
             let classifier = Classifier::load(testing::mac("b0"), &local, MAX_LEN).unwrap();
-            assert!(classifier.reading_tags(b, Functions::default()).is_some());
+            assert!(classifier.reading_tags(b, Functions::default(), &Ahead::default()).is_some());
             let _link = classifier.attach(b, Mode::Native).unwrap();
             let mut port = af_packet::open("a0", a).unwrap();
             let pool = Pool::new(8, 2048);

@@ -75,6 +75,8 @@ const VERDICTS: [&str; 3] = ["pass", "drop", "limit"];
 #[derive(Clone, Debug)]
 pub(super) struct PortFeatures {
     words: Vec<u64>,
+    /// Next hops of default routes, as in `defaults`.
+    hops: Vec<u64>,
     ports: Arc<SharedMemory>,
     defaults: Arc<SharedMemory>,
 }
@@ -163,18 +165,33 @@ impl State {
         if is_plain(&words) {
             return Ok(None);
         }
-        self.memory_of(words).map(Some)
+        let present = self.ports.get(&port).map(|attached| &attached.features);
+        self.memory_of(words, present).map(Some)
     }
 
     /// What the guard of a port knows of features for packets to the router itself; `None` where there are none.
     pub(super) fn local_features(&self, port: u16) -> Result<Option<PortFeatures>, String> {
         let words = self.local_words(port)?;
-        if is_plain(&words) { Ok(None) } else { self.memory_of(words).map(Some) }
+        if is_plain(&words) {
+            return Ok(None);
+        }
+        let present = self.ports.get(&port).map(|attached| &attached.local_features);
+        self.memory_of(words, present).map(Some)
     }
 
-    fn memory_of(&self, words: Vec<u64>) -> Result<PortFeatures, String> {
+    /// Memory with these words: the present one if it has them, as a program that was loaded ahead reads it.
+    fn memory_of(
+        &self,
+        words: Vec<u64>,
+        present: Option<&Result<Option<PortFeatures>, String>>,
+    ) -> Result<PortFeatures, String> {
         let defaults = self.forwarding.as_ref().map_or(&[][..], |known| &known.defaults);
         let defaults: Vec<u64> = defaults.iter().map(|hop| hop.0.into()).collect();
+        if let Some(Ok(Some(present))) = present
+            && (&present.words, &present.hops) == (&words, &defaults)
+        {
+            return Ok(present.clone());
+        }
         let count = defaults.len() as u64;
         let made = |name, words: &[u64], least: usize| {
             let memory = SharedMemory::new(name, words.len().max(least) * 8)?;
@@ -188,6 +205,7 @@ impl State {
             defaults: made("defaults", &[&[count][..], &defaults].concat(), 1 + DEFAULTS)
                 .map_err(error)?,
             words,
+            hops: defaults,
         })
     }
 
@@ -295,7 +313,8 @@ impl Forwarder {
         if self.0.only_guards && !filters.any_local() {
             return Ok(());
         }
-        let shared = Shared { memory: self.0.lists.maker(), reads: is_kernel_readable };
+        let memory = self.0.lists.maker();
+        let shared = Shared { memory, reads: is_kernel_readable, ahead: None, fib: 0 };
         filters.share(&shared, self.0.epochs.cpus())
     }
 

@@ -10,7 +10,8 @@
 //! built anew, a change of interfaces or of the size of a table means new programs, put in the place of
 //! the old ones one interface after the other, each at once.
 //!
-//! Cost: 5 to 40 ms an interface to link, verify and replace; nothing for changes in place.
+//! Cost: 5 to 70 ms an interface to link and verify, and some microseconds to replace; nothing for changes in place. A table
+//! that is built beside the control thread has its programs verified there ([`super::ahead`]).
 
 mod epochs;
 mod fabric;
@@ -27,14 +28,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use fingerpost_lpm::{
     Addr, Epoch, KernelLayout, KernelRegion, Lookup, Region, Rows, is_kernel_readable,
 };
 use fingerpost_packet::feature::acl::AccessLists;
+use fingerpost_route::fib::{KernelAhead, Runner};
 use fingerpost_route::{Forwarding, KernelReader, PortInfo, PortTable, Shared};
 
+use super::ahead::Ahead;
 use super::bpf::{Map, MapKind, Program, SharedMemory};
 use super::fabric::{Fabric, FabricReads};
 use super::load::{self, Bound, Insn};
@@ -44,7 +47,7 @@ use features::{ACLS_CAP_BYTES, LISTS_CAP_BYTES, Lists, PortFeatures};
 pub use heartbeat::Heartbeat;
 use memory::Maps;
 pub use memory::{CAP_BYTES, TableMemory};
-pub use query::{Evaluated, Fate, ProgramLookup};
+pub use query::{Asked, Evaluated, Fate, ProgramLookup};
 use reasons::{LEFT_ALONE, LeftAlone};
 pub use received::Received;
 use received::{Gone, ReceivedCounts};
@@ -84,6 +87,10 @@ struct Inner {
     /// Some program that should have gone could not be replaced ([`State::stuck`]). Beside the state, because
     /// grace reads it while a program is being made.
     stuck: AtomicBool,
+    /// Programs for tables to come.
+    ahead: Ahead,
+    /// What loads programs that auditors query beside the control thread.
+    runner: OnceLock<Runner>,
     state: Mutex<State>,
 }
 
@@ -111,9 +118,19 @@ struct State {
     acls: Option<Arc<AccessLists>>,
     /// Programs that auditors query.
     programs: query::Kept,
+    /// Number of the tables that these read.
+    serial: u64,
 }
 
 impl State {
+    /// Whether programs can read the table of a fib.
+    fn is_readable(&self, fib: u16, family: usize) -> bool {
+        self.forwarding.as_ref().is_some_and(|forwarding| match family {
+            0 => readable(forwarding.v4_of(fib)).is_some(),
+            _ => readable(forwarding.v6_of(fib)).is_some(),
+        })
+    }
+
     fn is_vlan(&self, port: u16) -> bool {
         self.vlans.iter().any(|vlan| vlan.port == port)
     }
@@ -231,6 +248,8 @@ impl Forwarder {
             only_guards,
             heartbeat,
             stuck: AtomicBool::new(false),
+            ahead: Ahead::default(),
+            runner: OnceLock::new(),
             state: Mutex::default(),
         })))
     }
@@ -238,7 +257,14 @@ impl Forwarder {
     /// What the control side shares with the programs: give it [`fingerpost_route::Control::share`], with a
     /// clone of this as the reader outside.
     pub fn shared(&self) -> Shared {
-        Shared { memory: self.0.maps.maker(), reads: is_kernel_readable }
+        let ahead = Some(Arc::new(self.clone()) as Arc<dyn KernelAhead>);
+        Shared { memory: self.0.maps.maker(), reads: is_kernel_readable, ahead, fib: 0 }
+    }
+
+    /// Loads programs that auditors query by this from now on, beside the thread that wants them.
+    pub fn load_beside(&self, runner: Runner) {
+        // The first one stays.
+        let _ = self.0.runner.set(runner);
     }
 
     /// Takes an interface in: those that it receives are forwarded if its classifier runs in XDP's native mode, and
@@ -419,7 +445,7 @@ impl Forwarder {
     /// # Errors
     /// When the kernel refuses the program.
     pub fn lookup_v4(&self, fib: u16) -> Result<Option<ProgramLookup>, XdpError> {
-        self.program(fib, "lookups4", |forwarding| readable(forwarding.v4_of(fib)).is_some())
+        self.program(fib, 0).map(|(program, _)| program)
     }
 
     /// The lookup of IPv6, as [`Forwarder::lookup_v4`].
@@ -427,21 +453,21 @@ impl Forwarder {
     /// # Errors
     /// When the kernel refuses the program.
     pub fn lookup_v6(&self, fib: u16) -> Result<Option<ProgramLookup>, XdpError> {
-        self.program(fib, "lookups6", |forwarding| readable(forwarding.v6_of(fib)).is_some())
+        self.program(fib, 1).map(|(program, _)| program)
     }
 
-    fn program(
-        &self,
-        fib: u16,
-        function: &'static str,
-        readable: impl Fn(&Forwarding) -> bool,
-    ) -> Result<Option<ProgramLookup>, XdpError> {
+    /// The lookup of a family, and the number of the tables that it reads.
+    fn program(&self, fib: u16, family: usize) -> Result<(Option<ProgramLookup>, u64), XdpError> {
         let state = self.state();
-        if !state.forwarding.as_ref().is_some_and(readable) {
-            return Ok(None);
+        let serial = state.serial;
+        if !state.is_readable(fib, family) {
+            return Ok((None, serial));
         }
+        let function = ["lookups4", "lookups6"][family];
         let code = self.code(&state, [fib; 2], None, function, None).map_err(unlinked)?;
-        Ok(Some(ProgramLookup::new(Program::load(function, &code)?)))
+        // The verifier takes its time.
+        drop(state);
+        Ok((Some(ProgramLookup::new(Program::load(function, &code)?)), serial))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -508,7 +534,12 @@ impl Forwarder {
             .and_then(|_| self.put(state, port, attached, to_kernel));
         let put = |guard| {
             let functions = Functions { forward: None, guard };
-            attached.classifier.put(attached.ifindex, &attached.link, functions)
+            attached.classifier.put_ahead(
+                attached.ifindex,
+                &attached.link,
+                functions,
+                &self.0.ahead,
+            )
         };
         // Without forwarding, the classifier and the guard; without that, the classifier alone.
         let (put, guard) = match linked {
@@ -525,6 +556,30 @@ impl Forwarder {
             }
         }
         put
+    }
+
+    /// Loads the programs of all interfaces that forward for tables that will take the place of the present ones.
+    /// `replace` puts one in its place.
+    fn prepare(&self, replace: impl FnOnce(&mut Forwarding)) {
+        let code = |state: &State, port: u16, attached: &Attached| {
+            let code = self.code_of(state, port, attached, None).ok()?;
+            let guard = self.guard_of(state, port, attached).ok()?;
+            let functions = Functions { forward: Some(&code), guard: guard.as_deref() };
+            attached.classifier.code(attached.ifindex, functions)
+        };
+        let mut state = self.state();
+        let Some(mut next) = state.forwarding.clone() else { return };
+        replace(&mut next);
+        let present = state.forwarding.replace(next);
+        let native =
+            |attached: &Attached| attached.forwards && attached.link.mode() == Mode::Native;
+        let ports = state.ports.iter().filter(|(_, attached)| native(attached));
+        let codes: Vec<_> = ports.filter_map(|(&port, at)| code(&state, port, at)).collect();
+        state.forwarding = present;
+        drop(state);
+        for (code, ifindex) in codes {
+            self.0.ahead.prepare("classifier", &code, Some(ifindex));
+        }
     }
 
     /// Puts the programs for the present tables on all interfaces that forward.
@@ -560,7 +615,8 @@ impl Forwarder {
         }
         let code = self.code_of(state, port, attached, None)?;
         let functions = Functions { forward: Some(&code), guard };
-        let put = attached.classifier.put(attached.ifindex, &attached.link, functions);
+        let (ifindex, link) = (attached.ifindex, &attached.link);
+        let put = attached.classifier.put_ahead(ifindex, link, functions, &self.0.ahead);
         put.map_err(|error| error.to_string())?;
         let forwarding = state.forwarding.as_ref().ok_or(NO_TABLES)?;
         let [v4, v6] = forwarding.ports.first_fibs(port);
@@ -803,6 +859,7 @@ impl KernelReader<Forwarding> for Forwarder {
             return;
         }
         state.programs.clear();
+        state.serial += 1;
         let adjacencies = u32::try_from(value.hops.capacity().2).unwrap_or(u32::MAX);
         let before = match &state.uses {
             Some(uses) if uses.entries() >= adjacencies => None,
@@ -813,6 +870,7 @@ impl KernelReader<Forwarding> for Forwarder {
             }
         };
         self.relink_all(&mut state);
+        self.0.ahead.clear();
         self.follow_fabric(&mut state);
         if let Some(before) = before {
             let _ = add_uses(&before, &mut state.used_before);
@@ -825,6 +883,16 @@ impl KernelReader<Forwarding> for Forwarder {
 
     fn passed(&self, epoch: Epoch) -> bool {
         self.0.epochs.passed(epoch) && !self.0.stuck.load(Relaxed)
+    }
+}
+
+impl KernelAhead for Forwarder {
+    fn prepare_v4(&self, fib: u16, next: Arc<dyn Lookup<u32>>) {
+        self.prepare(|value| value.replace_v4(fib, next));
+    }
+
+    fn prepare_v6(&self, fib: u16, next: Arc<dyn Lookup<u128>>) {
+        self.prepare(|value| value.replace_v6(fib, next));
     }
 }
 
@@ -869,6 +937,8 @@ fn add_uses(uses: &Map, to: &mut Vec<Used>) -> Result<(), XdpError> {
     uses.each(add).map_err(read)
 }
 
+#[cfg(test)]
+mod ahead_tests;
 #[cfg(test)]
 mod entrance_tests;
 #[cfg(test)]

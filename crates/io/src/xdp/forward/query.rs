@@ -43,7 +43,19 @@ pub enum Fate {
 }
 
 /// Programs kept for queries: of a FIB for IPv4 and IPv6, as long as they read the present tables.
-pub(super) type Kept = BTreeMap<u16, [Option<Arc<ProgramLookup>>; 2]>;
+pub(super) type Kept = BTreeMap<u16, [Asked; 2]>;
+
+/// A program for queries.
+#[derive(Clone, Debug, Default)]
+pub enum Asked {
+    /// There is none: no program can read the table, or the kernel refused it.
+    #[default]
+    None,
+    /// Another thread loads it.
+    Loading,
+    /// It reads the present table.
+    Loaded(Arc<ProgramLookup>),
+}
 
 /// What programs have in common that do the same: whether checksums may be partial there, what they forward, and the
 /// features of the interface; or why there is none.
@@ -52,17 +64,54 @@ type Kind<'a> = Result<(bool, Reads, u64), &'a str>;
 /// How a packet arrives: by a port with a program, tagged for a VLAN interface on it or not.
 type Arrival = (u16, Option<Vlan>);
 
+impl Asked {
+    fn loaded(self) -> Option<Arc<ProgramLookup>> {
+        if let Self::Loaded(program) = self { Some(program) } else { None }
+    }
+}
+
 impl Forwarder {
-    /// The program that answers for a table, made once for its present state.
-    fn kept(&self, fib: u16, family: usize) -> Option<Arc<ProgramLookup>> {
-        if let Some(program) = self.state().programs.entry(fib).or_default()[family].clone() {
-            return Some(program);
+    /// The program that answers for a table of family 0 (IPv4) or 1 (IPv6), made once for its present state: by this
+    /// thread, or with [`Forwarder::load_beside`] by another one. What cannot be made is tried again when it is wanted
+    /// again.
+    pub fn asked(&self, fib: u16, family: usize) -> Asked {
+        let mut state = self.state();
+        if !state.is_readable(fib, family) {
+            return Asked::None;
         }
-        // What cannot be made is tried again when it is wanted again.
-        let made = if family == 0 { self.lookup_v4(fib) } else { self.lookup_v6(fib) };
-        let made = Arc::new(made.ok()??);
-        self.state().programs.entry(fib).or_default()[family] = Some(made.clone());
-        Some(made)
+        let kept = &mut state.programs.entry(fib).or_default()[family];
+        match (&kept, self.0.runner.get()) {
+            (Asked::None, Some(runner)) => {
+                *kept = Asked::Loading;
+                let forwarder = self.clone();
+                runner.run(move || drop(forwarder.make(fib, family)));
+                Asked::Loading
+            }
+            (Asked::None, None) => {
+                drop(state);
+                self.make(fib, family)
+            }
+            _ => kept.clone(),
+        }
+    }
+
+    /// The same, at once.
+    pub fn asked_now(&self, fib: u16, family: usize) -> Option<Arc<ProgramLookup>> {
+        let kept = self.state().programs.get(&fib).map(|kept| kept[family].clone());
+        kept.and_then(Asked::loaded).or_else(|| self.make(fib, family).loaded())
+    }
+
+    /// Makes such a program, and keeps it unless the tables are other ones by now.
+    fn make(&self, fib: u16, family: usize) -> Asked {
+        let made = self.program(fib, family);
+        let serial = made.as_ref().map_or(None, |(_, serial)| Some(*serial));
+        let made = made.ok().and_then(|(program, _)| program);
+        let made = made.map_or(Asked::None, |program| Asked::Loaded(Arc::new(program)));
+        let mut state = self.state();
+        if serial.is_none_or(|serial| serial == state.serial) {
+            state.programs.entry(fib).or_default()[family] = made.clone();
+        }
+        made
     }
 
     /// What the programs of the ports of a fib do with an IP packet, should it arrive on them in a frame of
@@ -183,11 +232,11 @@ impl ProgramLookup {
 
 impl KernelLookup for Forwarder {
     fn v4(&self, fib: u16) -> Option<Arc<dyn Lookup<u32>>> {
-        Some(self.kept(fib, 0)?)
+        self.asked(fib, 0).loaded().map(|program| program as Arc<dyn Lookup<u32>>)
     }
 
     fn v6(&self, fib: u16) -> Option<Arc<dyn Lookup<u128>>> {
-        Some(self.kept(fib, 1)?)
+        self.asked(fib, 1).loaded().map(|program| program as Arc<dyn Lookup<u128>>)
     }
 }
 

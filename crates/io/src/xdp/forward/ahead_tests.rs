@@ -1,0 +1,90 @@
+//! Programs that another thread loads: those for tables to come are linked without being loaded again, and an auditor
+//! waits for those of the present tables.
+
+use std::sync::Mutex;
+
+use fingerpost_lpm::testing::{Shape, table};
+use fingerpost_lpm::{RouteStore, Rows};
+use fingerpost_route::fib::{Job, KernelLookup};
+
+use super::tests::Lab;
+use super::*;
+use crate::xdp::testing;
+use fingerpost_packet::cases::Built;
+
+/// A table of other routes, in memory that programs read.
+fn another(forwarder: &Forwarder) -> Arc<dyn Lookup<u32>> {
+    let routes: RouteStore<u32> = table::<u32>(Shape::Internet, 2000, 20, 9).into_iter().collect();
+    let row = u32::row("bc18").unwrap();
+    row.build(&routes, &mut *forwarder.shared().memory.make()).unwrap().publish()
+}
+
+/// Ids of the programs on all ports.
+fn linked(forwarder: &Forwarder) -> BTreeSet<u32> {
+    let state = forwarder.state();
+    state.ports.values().map(|attached| attached.link.program_id().unwrap()).collect()
+}
+
+#[test]
+fn programs_of_tables_to_come_are_linked_as_they_are() {
+    testing::in_namespace(|| {
+        let Lab { mut forwarder, topology, .. } = Lab::new();
+        let next = another(&forwarder);
+        let value = Forwarding { v4: next.clone(), ..topology.forwarding.clone() };
+        let before = linked(&forwarder);
+        forwarder.prepare_v4(0, next);
+        let prepared = forwarder.0.ahead.ids();
+        assert_eq!(prepared.len(), before.len());
+        assert_eq!(linked(&forwarder), before, "nothing is linked before the tables are there");
+        forwarder.follow(&value);
+        assert_eq!(linked(&forwarder), prepared);
+
+        // A table that nobody prepared for, and one that differs from the one that came.
+        for prepare in [false, true] {
+            let value = Forwarding { v4: another(&forwarder), ..value.clone() };
+            if prepare {
+                forwarder.prepare_v4(0, another(&forwarder));
+            }
+            let prepared = forwarder.0.ahead.ids();
+            forwarder.follow(&value);
+            assert!(linked(&forwarder).is_disjoint(&prepared));
+            assert_eq!(forwarder.0.ahead.ids(), BTreeSet::new(), "nothing waits any longer");
+            assert!(forwarder.state().ports.values().all(|attached| attached.state.is_ok()));
+        }
+    });
+}
+
+#[test]
+fn an_auditor_gets_a_program_once_another_thread_has_loaded_it() {
+    testing::in_namespace(|| {
+        let mut forwarder = Forwarder::new(0, CAP_BYTES).unwrap();
+        let topology = Built::of_cases_shared(&forwarder.shared());
+        forwarder.follow(&topology.forwarding);
+        let jobs: Arc<Mutex<Vec<Job>>> = Arc::default();
+        let to = jobs.clone();
+        forwarder.load_beside(Runner::new(move |job| to.lock().unwrap().push(job)));
+        let work = || {
+            let jobs = std::mem::take(&mut *jobs.lock().unwrap());
+            let count = jobs.len();
+            jobs.into_iter().for_each(|job| job());
+            count
+        };
+        let asked = |forwarder: &Forwarder| forwarder.asked(0, 0);
+        assert!(matches!(asked(&forwarder), Asked::Loading));
+        assert!(matches!(asked(&forwarder), Asked::Loading));
+        assert!(KernelLookup::v4(&forwarder, 0).is_none());
+        assert_eq!(work(), 1, "it is loaded once");
+        assert!(matches!(asked(&forwarder), Asked::Loaded(_)));
+        assert!(KernelLookup::v4(&forwarder, 0).is_some());
+
+        // Tables that come while it is being loaded.
+        let value = Forwarding { v4: another(&forwarder), ..topology.forwarding.clone() };
+        forwarder.follow(&value);
+        assert!(matches!(asked(&forwarder), Asked::Loading));
+        forwarder.follow(&Forwarding { v4: another(&forwarder), ..value });
+        assert!(matches!(asked(&forwarder), Asked::Loading));
+        assert_eq!(work(), 2);
+        assert!(matches!(asked(&forwarder), Asked::Loaded(_)));
+        assert!(forwarder.asked_now(0, 1).is_some(), "at once, for a person");
+    });
+}

@@ -185,6 +185,16 @@ pub(crate) fn keep_to_run_programs() {
     let _ = sys::keep_capabilities(to_use_maps());
 }
 
+/// Keeps the capabilities to load programs, whose tables it makes.
+pub(crate) fn keep_to_load_programs() {
+    let held = sys::capabilities().unwrap_or(0);
+    let needs = FORWARDING.iter().filter(|need| [NET_ADMIN, BPF, PERFMON].contains(&need.number));
+    // As above.
+    let _ = sys::keep_capabilities(
+        needs.filter_map(|need| need.by(held)).fold(0, |all, bit| all | bit),
+    );
+}
+
 /// The capability by which the calling thread makes and changes maps of programs.
 fn to_use_maps() -> u64 {
     let held = sys::capabilities().unwrap_or(0);

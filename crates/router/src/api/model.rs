@@ -3,6 +3,8 @@
 //! The command line reads the same types back, so that a command prints as text what a program reads as JSON. Addresses
 //! and prefixes are strings in their usual notation.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -569,6 +571,9 @@ pub(crate) struct Turns {
     pub(crate) longest_stage: String,
     /// CPU time of that stage, in ms.
     pub(crate) longest_stage_ms: f64,
+    /// Longest CPU time of each stage, in ms.
+    #[serde(default)]
+    pub(crate) stages: BTreeMap<String, f64>,
 }
 
 /// Durations: how many, and their quantiles, at most a quarter too large.

@@ -1,4 +1,4 @@
-//! The thread that builds lookup tables beside the control thread, one after the other.
+//! The thread that builds lookup tables beside the control thread, one after the other, and loads XDP programs.
 
 use std::io;
 use std::sync::mpsc::channel;
@@ -14,7 +14,7 @@ pub(super) fn start() -> io::Result<Runner> {
     let thread = std::thread::Builder::new().name("builder".into());
     thread.spawn(move || {
         // Tables that XDP programs read are maps.
-        crate::privilege::keep_to_run_programs();
+        crate::privilege::keep_to_load_programs();
         received.iter().for_each(|job| job());
     })?;
     // A job that nobody takes is dropped, which its FIB notices.

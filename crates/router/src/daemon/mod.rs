@@ -151,6 +151,9 @@ impl Daemon {
         }
         daemon.journal.note(&mut daemon.control, &mut daemon.interfaces);
         let runner = builder::start().map_err(DaemonError::Thread)?;
+        if let Some(forwarder) = daemon.interfaces.forwarder() {
+            forwarder.load_beside(runner.clone());
+        }
         daemon.control.build_beside(runner);
         Ok(daemon)
     }

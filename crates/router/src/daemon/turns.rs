@@ -7,6 +7,7 @@
 //!         its start.
 //! Cost:   a system call a stage, about 0.3 us.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use crate::api::model::{Quantiles, Turns as Row};
@@ -74,24 +75,22 @@ pub(super) struct Turn {
     wall: Instant,
     cpu: Duration,
     stage_began: Duration,
-    longest: (Duration, &'static str),
+    /// Stages that are over, in order.
+    stages: Vec<(&'static str, Duration)>,
 }
 
 impl Turn {
     /// Begins a turn.
     pub(super) fn begin() -> Self {
         let cpu = sys::thread_time();
-        Self { wall: Instant::now(), cpu, stage_began: cpu, longest: (Duration::ZERO, "") }
+        Self { wall: Instant::now(), cpu, stage_began: cpu, stages: Vec::with_capacity(16) }
     }
 
     /// Ends a stage of this name.
     pub(super) fn stage(&mut self, name: &'static str) {
         let now = sys::thread_time();
-        let took = now.saturating_sub(self.stage_began);
+        self.stages.push((name, now.saturating_sub(self.stage_began)));
         self.stage_began = now;
-        if took > self.longest.0 {
-            self.longest = (took, name);
-        }
     }
 }
 
@@ -102,6 +101,8 @@ pub(super) struct Turns {
     wall: Histogram,
     /// Longest stage of the turn that took the most CPU time.
     longest: (Duration, &'static str),
+    /// Longest time of each stage.
+    stages: BTreeMap<&'static str, Duration>,
 }
 
 impl Turns {
@@ -109,7 +110,12 @@ impl Turns {
     pub(super) fn end(&mut self, turn: &Turn) {
         let cpu = turn.stage_began.saturating_sub(turn.cpu);
         if cpu > self.cpu.longest {
-            self.longest = turn.longest;
+            let longest = turn.stages.iter().max_by_key(|(_, took)| *took);
+            self.longest = longest.map_or_else(Default::default, |&(name, took)| (took, name));
+        }
+        for &(name, took) in &turn.stages {
+            let longest = self.stages.entry(name).or_default();
+            *longest = took.max(*longest);
         }
         self.cpu.add(cpu);
         self.wall.add(turn.wall.elapsed());
@@ -117,11 +123,13 @@ impl Turns {
 
     /// State for reports.
     pub(super) fn row(&self) -> Row {
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
         Row {
             cpu: self.cpu.row(),
             wall: self.wall.row(),
             longest_stage: self.longest.1.to_owned(),
-            longest_stage_ms: self.longest.0.as_secs_f64() * 1e3,
+            longest_stage_ms: ms(self.longest.0),
+            stages: self.stages.iter().map(|(name, took)| ((*name).into(), ms(*took))).collect(),
         }
     }
 }

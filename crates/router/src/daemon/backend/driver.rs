@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use fingerpost_io::xdp::forward::reasons::LeftAlone;
 use fingerpost_io::xdp::forward::{Evaluated, Fate, Forwarder};
-use fingerpost_route::fib::KernelLookup;
+use fingerpost_lpm::Lookup;
 
 use super::View;
 use crate::api::model::DriverAnswer;
@@ -72,8 +72,8 @@ impl View<'_> {
 /// What the programs' lookup answers; `None` where they cannot read the table.
 fn answered(forwarder: &Forwarder, fib: u16, addr: IpAddr) -> Option<u32> {
     let hop = match addr {
-        IpAddr::V4(addr) => forwarder.v4(fib)?.lookup(addr.to_bits()),
-        IpAddr::V6(addr) => forwarder.v6(fib)?.lookup(addr.to_bits()),
+        IpAddr::V4(addr) => forwarder.asked_now(fib, 0)?.lookup(addr.to_bits()),
+        IpAddr::V6(addr) => forwarder.asked_now(fib, 1)?.lookup(addr.to_bits()),
     };
     Some(hop.0)
 }

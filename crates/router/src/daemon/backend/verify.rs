@@ -1,9 +1,10 @@
 //! `fib verify`: the lookups of all tables compared with their routes, a little at a time. Where drivers
 //! forward, the lookups of their programs are compared as well.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fingerpost_io::xdp::forward::ProgramLookup;
+use fingerpost_io::xdp::forward::{Asked, ProgramLookup};
 use fingerpost_lpm::{Addr, Lookup};
 use fingerpost_route::TableId;
 use fingerpost_route::fib::{AuditCounts, Auditor, Difference, Fib};
@@ -28,7 +29,7 @@ pub(in crate::daemon) struct Verifying {
     v4: Auditor<u32>,
     v6: Auditor<u128>,
     /// Lookup of the XDP datapath, and the generation that it is of.
-    driver: Option<(u64, ProgramLookup)>,
+    driver: Option<(u64, Arc<ProgramLookup>)>,
     found: Verification,
     started: Instant,
     /// All that was known at the start is not visible yet.
@@ -79,11 +80,15 @@ impl Daemon {
         }
         let table = verifying.tables[verifying.at.0];
         let part = PARTS[verifying.at.1];
-        self.view().look_at_driver(&mut verifying, part);
+        let waited = verifying.started.elapsed();
+        if self.view().look_at_driver(&mut verifying, part) && waited < LONGEST_WAIT {
+            self.requests.verifications.put(number, verifying);
+            return None;
+        }
         let Verifying { tables, at, v4, v6, driver, found, started, .. } = &mut verifying;
         let known = self.control.ribs(table).zip(self.control.fibs(table));
         let ((rib_v4, rib_v6), (fib_v4, fib_v6)) = known.expect("tables stay");
-        let asked = driver.as_ref().map(|(_, asked)| asked);
+        let asked = driver.as_ref().map(|(_, asked)| &**asked);
         let ended = match (part, asked) {
             (Part::LookupV4, _) => piece(table.number(), rib_v4, fib_v4, None, v4, found),
             (Part::LookupV6, _) => piece(table.number(), rib_v6, fib_v6, None, v6, found),
@@ -119,22 +124,28 @@ impl Daemon {
 }
 
 impl View<'_> {
-    /// Makes a program for lookups, if the part needs one and there is none for the present tables.
-    fn look_at_driver(&self, verifying: &mut Verifying, part: Part) {
+    /// Takes a program for lookups, if the part needs one and there is none for the present tables; whether it is being
+    /// loaded.
+    fn look_at_driver(&self, verifying: &mut Verifying, part: Part) -> bool {
         let fib = u16::try_from(verifying.at.0).unwrap_or(u16::MAX);
         let asked = match part {
-            Part::LookupV4 | Part::LookupV6 => return,
+            Part::LookupV4 | Part::LookupV6 => return false,
             _ if verifying
                 .driver
                 .as_ref()
                 .is_some_and(|(at, _)| *at == self.progress.generation()) =>
             {
-                return;
+                return false;
             }
-            Part::DriverV4 => self.interfaces.lookup_v4(fib),
-            Part::DriverV6 => self.interfaces.lookup_v6(fib),
+            Part::DriverV4 => self.interfaces.asked_of(fib, 0),
+            Part::DriverV6 => self.interfaces.asked_of(fib, 1),
         };
-        verifying.driver = asked.map(|asked| (self.progress.generation(), asked));
+        verifying.driver = match asked {
+            Asked::Loaded(program) => Some((self.progress.generation(), program)),
+            Asked::None => None,
+            Asked::Loading => return true,
+        };
+        false
     }
 }
 

@@ -217,6 +217,7 @@ fn soak(args: &[String]) -> Result<()> {
         "fpm",
         "ports",
         "reflectors",
+        "stalls",
         "takeover",
         "failover",
         "tour",

@@ -1,0 +1,167 @@
+//! How long turns of the control thread take while a large table is loaded, changes, is built anew and verified; and how
+//! soon a change is visible meanwhile.
+//!
+//! The routes come over FPM, as zebra sends them. The table is one of 50,000 routes; `cargo xtask soak stalls` takes the
+//! full one of `FINGERPOST_DATA`.
+
+use std::io::Write as _;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use fingerpost_route::netlink::export;
+use fingerpost_route::{AnyPrefix, MAIN_TABLE, Path, RouteKey, RouteUpdate, Target};
+use fingerpost_tests::netns::{Line, Router, ip};
+use fingerpost_tests::{patience, soak, tables};
+use serde_json::Value;
+
+/// Longest turn, in ms of its own CPU time.
+const LONGEST_TURN_MS: f64 = 20.0;
+/// Time to visibility that one change of a hundred may exceed, in ms; asserted where the machine is ours, in the soak.
+const VISIBLE_P99_MS: f64 = 1.0;
+/// Routes of the table in the tests.
+const ROUTES: u32 = 50_000;
+/// Routes that change together, some hundred times a second.
+const CHANGED: usize = 10;
+/// Most bytes of messages in a frame.
+const FRAME_BYTES: usize = 60_000;
+
+/// A stand-in for zebra.
+struct Zebra {
+    stream: UnixStream,
+    routes: Vec<RouteUpdate>,
+}
+
+impl Zebra {
+    /// Sends routes, each over the gateway that `turn` makes it have.
+    fn send(&mut self, range: impl Iterator<Item = usize>, turn: usize) {
+        let mut frame = Vec::new();
+        for at in range {
+            let route = &mut self.routes[at];
+            let gateway =
+                Some(format!("10.0.2.{}", 2 + (at + turn) % 8).parse().expect("an address"));
+            route.target = Target::Path(Path { gateway, link: None, weight: 1 });
+            frame.extend(export::add(route, 11, 0).expect("it has a path"));
+            if frame.len() > FRAME_BYTES {
+                self.flush(&mut frame);
+            }
+        }
+        self.flush(&mut frame);
+    }
+
+    fn flush(&mut self, frame: &mut Vec<u8>) {
+        let len = u16::try_from(frame.len() + 4).expect("a frame is below 64 KiB");
+        let head = [&[1, 1][..], &len.to_be_bytes()].concat();
+        self.stream.write_all(&head).expect("the router reads");
+        self.stream.write_all(frame).expect("the router reads");
+        frame.clear();
+    }
+}
+
+fn status(router: &Router) -> Value {
+    let picture: Value = router.ask("top --count 1 --interval 1");
+    picture["status"].clone()
+}
+
+/// Waits until the router has so many IPv4 routes.
+fn wait_for(router: &Router, routes: usize) {
+    let until = Instant::now() + patience(Duration::from_secs(120));
+    loop {
+        let have = status(router)["routes_v4"].as_u64().unwrap_or(0);
+        if have >= routes as u64 {
+            return;
+        }
+        assert!(Instant::now() < until, "{have} of {routes}: {:#?}", router.said());
+    }
+}
+
+/// The routes of the test, or the full table in a soak.
+fn table() -> Vec<RouteUpdate> {
+    let prefixes: Vec<AnyPrefix> = match soak(Duration::ZERO).is_zero() {
+        true => {
+            let prefix = |n: u32| format!("{}.{}.{}.0/24", 64 + n / 65_536, n / 256 % 256, n % 256);
+            (0..ROUTES).map(|n| AnyPrefix::parse(&prefix(n)).expect("a prefix")).collect()
+        }
+        false => {
+            let routes = tables::read::<u32>(&tables::data().join("v4-tier1-nh496.txt.xz"));
+            routes.into_iter().map(|(prefix, _)| AnyPrefix::V4(prefix)).collect()
+        }
+    };
+    let route = |prefix| {
+        let key = RouteKey { table: MAIN_TABLE, prefix, metric: 0 };
+        RouteUpdate::new(key, Target::Blackhole)
+    };
+    prefixes.into_iter().map(route).collect()
+}
+
+#[test]
+fn no_turn_of_the_control_thread_takes_long() {
+    let Some(line) = Line::new(&[]) else { return };
+    let r = &line.router;
+    let socket = std::env::temp_dir().join(format!("{r}-stalls.sock"));
+    let file = std::env::temp_dir().join(format!("{r}-stalls.toml"));
+    let config = format!(
+        "[[source]]\nkind = \"kernel\"\n[[source]]\nkind = \"fpm\"\nlisten = {:?}\nsweep_s = 1\n\
+         acknowledge = false\n",
+        socket.display().to_string()
+    );
+    std::fs::write(&file, config).expect("the temporary folder can be written");
+    let router = Router::start(r, &file.display().to_string(), 2);
+    let _ = std::fs::remove_file(&file);
+    ip(&format!("-n {r} addr add 10.254.0.1/24 dev r1"));
+    let started = Instant::now();
+    let stream = UnixStream::connect(&socket).expect("the router listens");
+    let mut zebra = Zebra { stream, routes: table() };
+    let count = zebra.routes.len();
+    zebra.send(0..count, 0);
+    wait_for(&router, count);
+    let loaded = started.elapsed();
+    // The end of the table, found by silence.
+    std::thread::sleep(Duration::from_millis(2500));
+    let first = status(&router);
+    println!("{count} routes in {loaded:.1?}: {}", shown(&first));
+
+    // Changes, a table built anew every second, and comparisons.
+    let seconds = soak(Duration::from_secs(8));
+    let end = Instant::now() + seconds;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for name in ["dir24_8", "bc18"].iter().cycle() {
+                if Instant::now() >= end {
+                    break;
+                }
+                let _: Value = router.ask(&format!("fib algorithm {name} --family 4"));
+                let verified: Value = router.ask("fib verify");
+                assert_eq!(verified["mismatches"], 0, "{verified}");
+                std::thread::sleep(Duration::from_millis(300));
+            }
+        });
+        for turn in 1.. {
+            if Instant::now() >= end {
+                break;
+            }
+            zebra.send((0..CHANGED).map(|n| (turn * CHANGED + n * 7919) % count), turn);
+            std::thread::sleep(Duration::from_millis(3));
+        }
+    });
+    // A burst of all routes.
+    zebra.send(0..count, 3);
+    std::thread::sleep(Duration::from_secs(3));
+    let last = status(&router);
+    println!("after {seconds:?} of churn, builds and comparisons: {}", shown(&last));
+    let fibs: Vec<Value> = router.ask("fib show");
+    println!("{}", fibs[0]);
+    // A turn that takes over an interface loads its program: that is no part of a load.
+    let stages = last["turns"]["stages"].as_object().expect("times by stage").iter();
+    let long = stages.filter(|(name, _)| *name != "interfaces");
+    let longest: f64 = long.map(|(_, time)| time.as_f64().expect("a time")).fold(0.0, f64::max);
+    assert!(longest <= LONGEST_TURN_MS, "{longest} ms: {}", last["turns"]);
+    let p99 = last["visible"]["p99_ms"].as_f64().expect("a time");
+    assert!(soak(Duration::ZERO).is_zero() || p99 <= VISIBLE_P99_MS, "{}", last["visible"]);
+    let verified: Value = router.ask("fib verify");
+    assert_eq!(verified["mismatches"], 0, "{verified}");
+    router.stop();
+}
+
+fn shown(status: &Value) -> String {
+    format!("{} {}", status["turns"], status["visible"])
+}

@@ -95,10 +95,11 @@ fn gave_up(router: &Router, bounding_too: bool) {
     for (name, sets) in &found {
         let may = match name.as_str() {
             "main" => five,
-            // Surveys filters and rules; writes the host's addresses to maps of programs, or makes such maps for features
-            // and lookup tables.
+            // Surveys filters and rules; writes the host's addresses to maps of programs, or makes such maps for features;
+            // builds lookup tables and loads the programs that read them.
             "policy" => 1 << 12 | 1 << 13,
-            "addresses" | "builder" | "fingerpost-api" => 1 << 39,
+            "addresses" | "fingerpost-api" => 1 << 39,
+            "builder" => 1 << 12 | 1 << 38 | 1 << 39,
             _ => 0,
         };
         assert_eq!((sets["CapEff"], sets["CapPrm"]), (may, may), "{name}: {sets:x?}");

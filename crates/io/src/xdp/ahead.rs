@@ -21,7 +21,7 @@ pub(super) struct Ahead(Mutex<Vec<Loaded>>);
 
 #[derive(Debug)]
 struct Loaded {
-    /// With ids of maps in place of descriptors.
+    /// Code with ids of maps in place of descriptors.
     code: Vec<Insn>,
     /// The interface that it is bound to.
     ifindex: Option<u32>,

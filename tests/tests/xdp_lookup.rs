@@ -6,6 +6,7 @@
 
 use std::collections::HashSet;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -72,7 +73,7 @@ fn lab() -> Option<Lab> {
 }
 
 trait Family: Addr {
-    fn asked(forwarder: &Forwarder) -> ProgramLookup;
+    fn asked(forwarder: &Forwarder) -> Arc<ProgramLookup>;
     fn best(control: &Control, addr: Self) -> NextHopId;
     fn prefixes(control: &Control) -> Vec<(AnyPrefix, Self, Self)>;
     fn gateway(number: u32) -> IpAddr;
@@ -102,9 +103,10 @@ impl Family for u32 {
         tables::text(&path).lines().map(update).collect()
     }
 
-    fn asked(forwarder: &Forwarder) -> ProgramLookup {
-        let asked = forwarder.lookup_v4(0).expect("the kernel takes the program");
-        asked.expect("it reads the table")
+    fn asked(forwarder: &Forwarder) -> Arc<ProgramLookup> {
+        forwarder
+            .query_program_now(0, 0)
+            .expect("the kernel takes the program, which reads the table")
     }
     fn best(control: &Control, addr: Self) -> NextHopId {
         control.rib_v4().best(addr).map_or(NextHopId::NONE, |(_, hop)| hop)
@@ -122,9 +124,10 @@ impl Family for u128 {
     fn on_link(self) -> bool {
         self >> 64 == 0xfd00 << 48
     }
-    fn asked(forwarder: &Forwarder) -> ProgramLookup {
-        let asked = forwarder.lookup_v6(0).expect("the kernel takes the program");
-        asked.expect("it reads the table")
+    fn asked(forwarder: &Forwarder) -> Arc<ProgramLookup> {
+        forwarder
+            .query_program_now(0, 1)
+            .expect("the kernel takes the program, which reads the table")
     }
     fn best(control: &Control, addr: Self) -> NextHopId {
         control.rib_v6().best(addr).map_or(NextHopId::NONE, |(_, hop)| hop)

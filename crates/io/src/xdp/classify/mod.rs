@@ -168,7 +168,10 @@ impl Classifier {
         self.put_ahead(ifindex, link, functions, &Ahead::default())
     }
 
-    /// The same, by a program that was loaded ahead if it is among these.
+    /// Replaces the program as [`Classifier::put`] does, by one of those that were loaded ahead if it is among them.
+    ///
+    /// # Errors
+    /// As [`Classifier::put`].
     pub(super) fn put_ahead(
         &self,
         ifindex: u32,

@@ -69,22 +69,28 @@ fn an_auditor_gets_a_program_once_another_thread_has_loaded_it() {
             jobs.into_iter().for_each(|job| job());
             count
         };
-        let asked = |forwarder: &Forwarder| forwarder.asked(0, 0);
-        assert!(matches!(asked(&forwarder), Asked::Loading));
-        assert!(matches!(asked(&forwarder), Asked::Loading));
+        let program = |forwarder: &Forwarder| forwarder.query_program(0, 0);
+        assert!(matches!(program(&forwarder), QueryProgram::Loading(_)));
+        assert!(matches!(program(&forwarder), QueryProgram::Loading(_)));
         assert!(KernelLookup::v4(&forwarder, 0).is_none());
         assert_eq!(work(), 1, "it is loaded once");
-        assert!(matches!(asked(&forwarder), Asked::Loaded(_)));
+        assert!(matches!(program(&forwarder), QueryProgram::Loaded(_)));
         assert!(KernelLookup::v4(&forwarder, 0).is_some());
 
         // Tables that come while it is being loaded.
         let value = Forwarding { v4: another(&forwarder), ..topology.forwarding.clone() };
         forwarder.follow(&value);
-        assert!(matches!(asked(&forwarder), Asked::Loading));
+        assert!(matches!(program(&forwarder), QueryProgram::Loading(_)));
         forwarder.follow(&Forwarding { v4: another(&forwarder), ..value });
-        assert!(matches!(asked(&forwarder), Asked::Loading));
+        assert!(matches!(program(&forwarder), QueryProgram::Loading(_)));
         assert_eq!(work(), 2);
-        assert!(matches!(asked(&forwarder), Asked::Loaded(_)));
-        assert!(forwarder.asked_now(0, 1).is_some(), "at once, for a person");
+        assert!(matches!(program(&forwarder), QueryProgram::Loaded(_)));
+        assert!(forwarder.query_program_now(0, 1).is_some(), "at once, for a person");
+
+        // A thread that ends without it.
+        forwarder.follow(&Forwarding { v4: another(&forwarder), ..topology.forwarding.clone() });
+        assert!(matches!(program(&forwarder), QueryProgram::Loading(_)));
+        jobs.lock().unwrap().clear();
+        assert!(matches!(program(&forwarder), QueryProgram::Loaded(_)));
     });
 }

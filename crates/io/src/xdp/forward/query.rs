@@ -5,7 +5,7 @@
 //! Cost: a system call of 1 to 2 us for [`MOST_ADDRESSES`] addresses; to link and load a program takes milliseconds.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use fingerpost_lpm::{Addr, Lookup, NextHopId, Region, Step};
 use fingerpost_route::fib::KernelLookup;
@@ -43,16 +43,16 @@ pub enum Fate {
 }
 
 /// Programs kept for queries: of a FIB for IPv4 and IPv6, as long as they read the present tables.
-pub(super) type Kept = BTreeMap<u16, [Asked; 2]>;
+pub(super) type Kept = BTreeMap<u16, [QueryProgram; 2]>;
 
 /// A program for queries.
 #[derive(Clone, Debug, Default)]
-pub enum Asked {
+pub enum QueryProgram {
     /// There is none: no program can read the table, or the kernel refused it.
     #[default]
     None,
-    /// Another thread loads it.
-    Loading,
+    /// Another thread loads it, as long as it holds the other end.
+    Loading(Weak<()>),
     /// It reads the present table.
     Loaded(Arc<ProgramLookup>),
 }
@@ -64,7 +64,7 @@ type Kind<'a> = Result<(bool, Reads, u64), &'a str>;
 /// How a packet arrives: by a port with a program, tagged for a VLAN interface on it or not.
 type Arrival = (u16, Option<Vlan>);
 
-impl Asked {
+impl QueryProgram {
     fn loaded(self) -> Option<Arc<ProgramLookup>> {
         if let Self::Loaded(program) = self { Some(program) } else { None }
     }
@@ -74,20 +74,31 @@ impl Forwarder {
     /// The program that answers for a table of family 0 (IPv4) or 1 (IPv6), made once for its present state: by this
     /// thread, or with [`Forwarder::load_beside`] by another one. What cannot be made is tried again when it is wanted
     /// again.
-    pub fn asked(&self, fib: u16, family: usize) -> Asked {
+    pub fn query_program(&self, fib: u16, family: usize) -> QueryProgram {
         let mut state = self.state();
         if !state.is_readable(fib, family) {
-            return Asked::None;
+            return QueryProgram::None;
         }
         let kept = &mut state.programs.entry(fib).or_default()[family];
         match (&kept, self.0.runner.get()) {
-            (Asked::None, Some(runner)) => {
-                *kept = Asked::Loading;
+            (QueryProgram::None, Some(runner)) => {
+                let held = Arc::new(());
+                let loading = QueryProgram::Loading(Arc::downgrade(&held));
+                *kept = loading.clone();
+                drop(state);
                 let forwarder = self.clone();
-                runner.run(move || drop(forwarder.make(fib, family)));
-                Asked::Loading
+                runner.run(move || {
+                    let _ = forwarder.make(fib, family);
+                    drop(held);
+                });
+                loading
             }
-            (Asked::None, None) => {
+            (QueryProgram::None, None) => {
+                drop(state);
+                self.make(fib, family)
+            }
+            // That thread is gone.
+            (QueryProgram::Loading(held), _) if held.strong_count() == 0 => {
                 drop(state);
                 self.make(fib, family)
             }
@@ -95,18 +106,18 @@ impl Forwarder {
         }
     }
 
-    /// The same, at once.
-    pub fn asked_now(&self, fib: u16, family: usize) -> Option<Arc<ProgramLookup>> {
+    /// Such a program, made by this thread if there is none yet.
+    pub fn query_program_now(&self, fib: u16, family: usize) -> Option<Arc<ProgramLookup>> {
         let kept = self.state().programs.get(&fib).map(|kept| kept[family].clone());
-        kept.and_then(Asked::loaded).or_else(|| self.make(fib, family).loaded())
+        kept.and_then(QueryProgram::loaded).or_else(|| self.make(fib, family).loaded())
     }
 
     /// Makes such a program, and keeps it unless the tables are other ones by now.
-    fn make(&self, fib: u16, family: usize) -> Asked {
+    fn make(&self, fib: u16, family: usize) -> QueryProgram {
         let made = self.program(fib, family);
-        let serial = made.as_ref().map_or(None, |(_, serial)| Some(*serial));
-        let made = made.ok().and_then(|(program, _)| program);
-        let made = made.map_or(Asked::None, |program| Asked::Loaded(Arc::new(program)));
+        let (made, serial) = made.map_or((None, None), |(program, serial)| (program, Some(serial)));
+        let loaded = |program| QueryProgram::Loaded(Arc::new(program));
+        let made = made.map_or(QueryProgram::None, loaded);
         let mut state = self.state();
         if serial.is_none_or(|serial| serial == state.serial) {
             state.programs.entry(fib).or_default()[family] = made.clone();
@@ -232,11 +243,11 @@ impl ProgramLookup {
 
 impl KernelLookup for Forwarder {
     fn v4(&self, fib: u16) -> Option<Arc<dyn Lookup<u32>>> {
-        self.asked(fib, 0).loaded().map(|program| program as Arc<dyn Lookup<u32>>)
+        self.query_program(fib, 0).loaded().map(|program| program as Arc<dyn Lookup<u32>>)
     }
 
     fn v6(&self, fib: u16) -> Option<Arc<dyn Lookup<u128>>> {
-        self.asked(fib, 1).loaded().map(|program| program as Arc<dyn Lookup<u128>>)
+        self.query_program(fib, 1).loaded().map(|program| program as Arc<dyn Lookup<u128>>)
     }
 }
 

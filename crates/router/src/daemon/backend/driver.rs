@@ -72,8 +72,8 @@ impl View<'_> {
 /// What the programs' lookup answers; `None` where they cannot read the table.
 fn answered(forwarder: &Forwarder, fib: u16, addr: IpAddr) -> Option<u32> {
     let hop = match addr {
-        IpAddr::V4(addr) => forwarder.asked_now(fib, 0)?.lookup(addr.to_bits()),
-        IpAddr::V6(addr) => forwarder.asked_now(fib, 1)?.lookup(addr.to_bits()),
+        IpAddr::V4(addr) => forwarder.query_program_now(fib, 0)?.lookup(addr.to_bits()),
+        IpAddr::V6(addr) => forwarder.query_program_now(fib, 1)?.lookup(addr.to_bits()),
     };
     Some(hop.0)
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fingerpost_io::xdp::forward::{Asked, ProgramLookup};
+use fingerpost_io::xdp::forward::{ProgramLookup, QueryProgram};
 use fingerpost_lpm::{Addr, Lookup};
 use fingerpost_route::TableId;
 use fingerpost_route::fib::{AuditCounts, Auditor, Difference, Fib};
@@ -16,7 +16,8 @@ use crate::api::session::Session;
 
 /// Longest piece of work: routes and packets continue between two of them.
 const PIECE: Duration = Duration::from_millis(1);
-/// Longest wait until all that is known is visible: what is not by then counts as skipped.
+/// Longest wait until all that is known is visible: what is not by then counts as skipped. And the time after which programs
+/// of the XDP datapath are loaded by the thread of the daemon.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 /// Differences that are listed.
 const LISTED: usize = 100;
@@ -80,8 +81,7 @@ impl Daemon {
         }
         let table = verifying.tables[verifying.at.0];
         let part = PARTS[verifying.at.1];
-        let waited = verifying.started.elapsed();
-        if self.view().look_at_driver(&mut verifying, part) && waited < LONGEST_WAIT {
+        if self.view().look_at_driver(&mut verifying, part) {
             self.requests.verifications.put(number, verifying);
             return None;
         }
@@ -128,7 +128,7 @@ impl View<'_> {
     /// loaded.
     fn look_at_driver(&self, verifying: &mut Verifying, part: Part) -> bool {
         let fib = u16::try_from(verifying.at.0).unwrap_or(u16::MAX);
-        let asked = match part {
+        let family = match part {
             Part::LookupV4 | Part::LookupV6 => return false,
             _ if verifying
                 .driver
@@ -137,14 +137,22 @@ impl View<'_> {
             {
                 return false;
             }
-            Part::DriverV4 => self.interfaces.asked_of(fib, 0),
-            Part::DriverV6 => self.interfaces.asked_of(fib, 1),
+            Part::DriverV4 => 0,
+            Part::DriverV6 => 1,
         };
-        verifying.driver = match asked {
-            Asked::Loaded(program) => Some((self.progress.generation(), program)),
-            Asked::None => None,
-            Asked::Loading => return true,
-        };
+        let program = self.interfaces.forwarder().and_then(|forwarder| {
+            match forwarder.query_program(fib, family) {
+                QueryProgram::Loaded(program) => Some(Ok(program)),
+                QueryProgram::None => None,
+                // Tables that are built anew all the time outdate each program before it is there.
+                QueryProgram::Loading(_) if verifying.started.elapsed() >= LONGEST_WAIT => {
+                    forwarder.query_program_now(fib, family).map(Ok)
+                }
+                QueryProgram::Loading(_) => Some(Err(())),
+            }
+        });
+        let Ok(program) = program.transpose() else { return true };
+        verifying.driver = program.map(|program| (self.progress.generation(), program));
         false
     }
 }

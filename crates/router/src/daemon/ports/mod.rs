@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use fingerpost_io::xdp::fabric::FabricEnd;
 use fingerpost_io::xdp::forward::reasons::LeftAlone;
-use fingerpost_io::xdp::forward::{Asked, Forwarder, Reads, Received, Used};
+use fingerpost_io::xdp::forward::{Forwarder, Reads, Received, Used};
 use fingerpost_io::xdp::presence::{Pulse, Watch};
 use fingerpost_io::xdp::{self, Classifier, LocalAddresses};
 use fingerpost_io::{afxdp, frames_held, interface};
@@ -287,11 +287,6 @@ impl Interfaces {
     /// The XDP datapath, for auditors.
     pub(super) fn asked(&self) -> Option<&dyn KernelLookup> {
         self.forwarder().map(|forwarder| forwarder as &dyn KernelLookup)
-    }
-
-    /// Lookup in the XDP datapath of addresses of family 0 (IPv4) or 1 (IPv6), if any interface uses it.
-    pub(super) fn asked_of(&self, fib: u16, family: usize) -> Asked {
-        self.forwarder().map_or(Asked::None, |forwarder| forwarder.asked(fib, family))
     }
 
     /// Packets that the XDP datapath sent by a port.

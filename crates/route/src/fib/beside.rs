@@ -8,7 +8,8 @@
 //!
 //! Shape:  a list of prefixes and next hops, which the other thread makes a store of; a set of prefixes.
 //! Cost:   [`STEP`] or [`CATCH_UP`] a commit of the writer's thread; 12 bytes a prefix, and the store while the build runs.
-//! Limits: tables of fewer than [`FEWEST`] prefixes are built by the writer.
+//! Limits: tables of fewer than [`FEWEST`] prefixes are built by the writer, unless a kernel reader prepares for each
+//!         ([`KernelAhead`](super::KernelAhead)).
 
 use std::collections::HashSet;
 use std::fmt;
@@ -103,7 +104,7 @@ enum Stage<A: Addr> {
     Copying(Vec<(Prefix<A>, NextHopId)>),
     Building(Receiver<Result<Box<Ready<A>>, UpdateError>>),
     CatchingUp(Box<Ready<A>>),
-    /// The kernel reader gets to know the table once more, which has other memory since it caught up.
+    /// The kernel reader prepares for the table once more, which has other memory since it caught up.
     Preparing(Box<Ready<A>>, Receiver<()>),
 }
 
@@ -112,8 +113,10 @@ pub(super) struct Ready<A: Addr> {
     pub(super) table: Box<dyn Table<A>>,
     pub(super) routes: RouteStore<A>,
     pub(super) took: Duration,
-    /// Lookup that the kernel reader knows, and how often it was another one.
-    prepared: (Option<Arc<dyn Lookup<A>>>, u32),
+    /// Lookup that the kernel reader has prepared for.
+    known: Option<Arc<dyn Lookup<A>>>,
+    /// Number of preparations.
+    preparations: u32,
 }
 
 /// Result of a step.
@@ -252,7 +255,7 @@ impl<A: Addr> Beside<A> {
                 }
                 if !work.changed.is_empty() {
                     Stage::CatchingUp(ready)
-                } else if let Some((shared, next)) = ready.unprepared(work.shared.as_ref()) {
+                } else if let Some((shared, next)) = ready.next_to_prepare(work.shared.as_ref()) {
                     let (sender, receiver) = channel();
                     runner.run(move || {
                         shared.prepare(next);
@@ -278,14 +281,15 @@ impl<A: Addr> Beside<A> {
 }
 
 impl<A: Addr> Ready<A> {
-    /// The lookup of the table, with the kernel reader that does not know it yet.
-    fn unprepared(&mut self, shared: Option<&Shared>) -> Option<(Shared, Arc<dyn Lookup<A>>)> {
-        let shared = shared.filter(|shared| shared.ahead.is_some() && self.prepared.1 < TRIES)?;
+    /// Lookup that the kernel reader is to prepare for, at most [`TRIES`] times; `None` where it knows the present one.
+    fn next_to_prepare(&mut self, shared: Option<&Shared>) -> Option<(Shared, Arc<dyn Lookup<A>>)> {
+        let shared = shared.filter(|shared| shared.ahead.is_some() && self.preparations < TRIES)?;
         let next = self.table.publish();
-        if self.prepared.0.as_ref().is_some_and(|known| Arc::ptr_eq(known, &next)) {
+        if self.known.as_ref().is_some_and(|known| Arc::ptr_eq(known, &next)) {
             return None;
         }
-        self.prepared = (Some(next.clone()), self.prepared.1 + 1);
+        self.known = Some(next.clone());
+        self.preparations += 1;
         Some((shared.clone(), next))
     }
 
@@ -335,8 +339,9 @@ fn build<A: Addr>(
         };
         let built = algorithm.build(&routes, &mut *memory);
         let ready = built.map(|table| {
-            let mut ready = Ready { table, routes, took: start.elapsed(), prepared: (None, 0) };
-            if let Some((shared, next)) = ready.unprepared(shared.as_ref()) {
+            let took = start.elapsed();
+            let mut ready = Ready { table, routes, took, known: None, preparations: 0 };
+            if let Some((shared, next)) = ready.next_to_prepare(shared.as_ref()) {
                 shared.prepare(next);
             }
             Box::new(ready)

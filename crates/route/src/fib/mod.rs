@@ -528,10 +528,10 @@ impl<A: Addr> Fib<A> {
             return Ok(false);
         }
         // A kernel reader takes its time for small tables, too.
-        let ahead = self.served.shared().is_some_and(|shared| shared.ahead.is_some());
-        let large = ahead || routes.prefixes() >= beside::FEWEST;
-        let large = large && self.served.algorithm().is_some();
-        if large && !self.served.beside.waits && self.served.beside.runner().is_some() {
+        let prepares = self.served.shared().is_some_and(|shared| shared.ahead.is_some());
+        let beside =
+            self.served.algorithm().is_some() && (prepares || routes.prefixes() >= beside::FEWEST);
+        if beside && !self.served.beside.waits && self.served.beside.runner().is_some() {
             self.served.beside.begin(algorithm, self.served.shared().cloned(), now);
             return Ok(false);
         }

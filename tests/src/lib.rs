@@ -6,6 +6,7 @@
 pub mod bird;
 pub mod click;
 pub mod configuration;
+pub mod folder;
 pub mod frr;
 pub mod lasting;
 pub mod modules;

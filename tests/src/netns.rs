@@ -383,6 +383,18 @@ impl Router {
         self.child.id()
     }
 
+    /// Resident memory of its process, in KiB.
+    ///
+    /// # Panics
+    /// When the process has ended.
+    pub fn resident_kib(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()));
+        let status = status.expect("it runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+        kib.expect("Linux reports it, as a number")
+    }
+
     /// Sends a signal by name.
     pub fn signal(&self, name: &str) {
         let pid = self.pid().to_string();

@@ -1,8 +1,8 @@
 //! Who may do what over the control sockets: users by commands, a table of attempts, made by processes of these users.
 
-use std::path::PathBuf;
 use std::process::Output;
 
+use fingerpost_tests::folder::Folder;
 use fingerpost_tests::netns::{Line, Router, command, conserved};
 use fingerpost_tests::{program, skip};
 use serde_json::Value;
@@ -29,16 +29,15 @@ const OWN: User = User { name: "the daemon's own", uid: 4005, groups: "7003" };
 
 struct Lab {
     line: Line,
-    folder: PathBuf,
+    folder: Folder,
 }
 
 impl Lab {
     fn new() -> Option<Self> {
         let line = Line::new(&["setpriv", "prlimit"])?;
-        let folder = std::env::temp_dir().join(format!("{}-accounts", line.router));
-        std::fs::create_dir_all(&folder).expect("the temporary folder can be written");
+        let folder = Folder::new(&line.router);
         let text = format!("[control]\nread_group = {READERS}\nwrite_group = \"{ADMINS}\"\n");
-        std::fs::write(folder.join("router.toml"), text).expect("the folder was made");
+        folder.write("router.toml", &text);
         let lab = Self { line, folder };
         if !lab.by(OTHER, "--version").status.success() {
             skip("a program that all users may run, and setpriv of util-linux 2.33");
@@ -48,7 +47,7 @@ impl Lab {
     }
 
     fn file(&self) -> String {
-        self.folder.join("router.toml").display().to_string()
+        self.folder.file("router.toml")
     }
 
     fn by(&self, user: User, words: &str) -> Output {
@@ -59,12 +58,6 @@ impl Lab {
             program.display()
         );
         command(&self.line.router, &words).output().expect("ip was found before")
-    }
-}
-
-impl Drop for Lab {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
@@ -180,8 +173,8 @@ fn groups_decide_who_reads_and_who_changes() {
 #[test]
 fn the_own_user_of_a_daemon_may_do_all() {
     let Some(lab) = Lab::new() else { return };
-    let socket = lab.folder.join("own.sock").display().to_string();
-    std::os::unix::fs::chown(&lab.folder, Some(OWN.uid), None).expect("root may");
+    let socket = lab.folder.file("own.sock");
+    std::os::unix::fs::chown(lab.folder.path(), Some(OWN.uid), None).expect("root may");
     let set = "-all,+net_admin,+net_raw,+bpf,+perfmon,+ipc_lock";
     let by = |namespace: &str, words: &str| {
         let caps = format!("--inh-caps {set} --ambient-caps {set}");

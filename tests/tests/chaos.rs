@@ -228,12 +228,8 @@ impl Lab<'_> {
     }
 
     fn size(&self) -> Size {
-        let process = self.router().pid();
-        let status = std::fs::read_to_string(format!("/proc/{process}/status"));
-        let status = status.expect("it runs");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("Linux");
-        let kib = line.trim_end_matches("kB").trim().parse().expect("a number");
-        Size { process, kib }
+        let router = self.router();
+        Size { process: router.pid(), kib: router.resident_kib() }
     }
 }
 

@@ -2,11 +2,11 @@
 //! it last. The history of all of them.
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
+use fingerpost_tests::folder::Folder;
 use fingerpost_tests::netns::{Line, Router, command, conserved, exec, run};
 use fingerpost_tests::{patience, program};
 use serde_json::Value;
@@ -17,25 +17,18 @@ const WAIT: Duration = Duration::from_secs(8);
 
 struct Lab {
     line: Line,
-    folder: PathBuf,
+    folder: Folder,
 }
 
 impl Lab {
     fn new() -> Option<Self> {
         let line = Line::new(&["ping", "ethtool"])?;
-        let folder = std::env::temp_dir().join(format!("{}-confirm", line.router));
-        std::fs::create_dir_all(&folder).expect("the temporary folder can be written");
+        let folder = Folder::new(&line.router);
         Some(Self { line, folder })
     }
 
-    fn write(&self, name: &str, text: &str) -> String {
-        let path = self.folder.join(name);
-        std::fs::write(&path, text).expect("the folder was made");
-        path.display().to_string()
-    }
-
     fn start(&self, file: &str) -> Router {
-        let words = format!("--state {} {file}", self.folder.join("state").display());
+        let words = format!("--state {} {file}", self.folder.file("state"));
         Router::start(&self.line.router, &words, 2)
     }
 
@@ -50,12 +43,6 @@ impl Lab {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(1), "{words}: {said}");
         said
-    }
-}
-
-impl Drop for Lab {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
@@ -176,7 +163,7 @@ fn a_change_that_cuts_the_operator_off_in_xdp_ends_by_itself() {
 }
 
 fn cut_off(lab: &Lab, in_xdp: bool) {
-    let good = lab.write("good.toml", &config(ROUTE, ""));
+    let good = lab.folder.write("good.toml", &config(ROUTE, ""));
     let router = lab.start(&good);
     if in_xdp {
         router.wait_for("to forward in XDP", |said| {
@@ -200,7 +187,7 @@ fn cut_off(lab: &Lab, in_xdp: bool) {
     ];
     for (at, (what, addr, text)) in cases.into_iter().enumerate() {
         let mut operator = Operator::connect(&lab.line, addr);
-        let bad = lab.write("bad.toml", &text);
+        let bad = lab.folder.write("bad.toml", &text);
         let before = Instant::now();
         let applied: Value =
             router.ask(&format!("config apply {bad} --confirm {}", WAIT.as_secs()));
@@ -239,11 +226,11 @@ fn cut_off(lab: &Lab, in_xdp: bool) {
 #[test]
 fn one_change_waits_at_a_time_and_ends_as_it_is_asked() {
     let Some(lab) = Lab::new() else { return };
-    let good = lab.write("good.toml", &config(ROUTE, ""));
+    let good = lab.folder.write("good.toml", &config(ROUTE, ""));
     let router = lab.start(&good);
     let none = lab.refused("config confirm");
     assert!(none.contains("no configuration waits"), "{none}");
-    let other = lab.write("other.toml", &config("\"198.51.100.0/24 via 10.0.2.2\"", ""));
+    let other = lab.folder.write("other.toml", &config("\"198.51.100.0/24 via 10.0.2.2\"", ""));
     let applied: Value = router.ask(&format!("config apply {other} --confirm 60"));
     assert_eq!(applied["number"], 2);
     let shown: Value = router.ask("config show");
@@ -335,7 +322,7 @@ fn one_change_waits_at_a_time_and_ends_as_it_is_asked() {
 fn a_change_is_applied_as_a_whole_or_not_at_all() {
     let Some(lab) = Lab::new() else { return };
     let fpm = |port: u32| format!("[[source]]\nkind = \"fpm\"\nlisten = \"127.0.0.1:{port}\"\n");
-    let good = lab.write("good.toml", &config(ROUTE, &fpm(7100)));
+    let good = lab.folder.write("good.toml", &config(ROUTE, &fpm(7100)));
     let router = lab.start(&good);
     let _taken = Echo::start(&lab.line.router, "127.0.0.1:7200");
     let listens =
@@ -343,7 +330,7 @@ fn a_change_is_applied_as_a_whole_or_not_at_all() {
     // The fixed routes change first, another source is added, and the last one's address is in use.
     let more = format!("{}{}{}", fpm(7101), fpm(7100), fpm(7200));
     let bad = config("\"198.51.100.0/24 via 10.0.2.2\"", &more);
-    let bad = lab.write("bad.toml", &(bad + &acl("deny tcp dst port 1", "")));
+    let bad = lab.folder.write("bad.toml", &(bad + &acl("deny tcp dst port 1", "")));
     for confirm in ["", " --confirm 60"] {
         let said = lab.refused(&format!("config apply {bad}{confirm}"));
         assert!(said.contains("Address already in use"), "{said}");
@@ -364,11 +351,11 @@ fn a_change_is_applied_as_a_whole_or_not_at_all() {
 fn a_restart_does_not_confirm() {
     let Some(lab) = Lab::new() else { return };
     let good = config(ROUTE, "");
-    let file = lab.write("router.toml", &good);
+    let file = lab.folder.write("router.toml", &good);
     let router = lab.start(&file);
     let bad = config("\"203.0.113.0/24 via 10.0.2.2\", \"10.0.2.2/32 blackhole\"", "");
     // The operator edits the file in its place.
-    lab.write("router.toml", &bad);
+    lab.folder.write("router.toml", &bad);
     let _: Value = router.ask(&format!("config apply {file} --confirm 60"));
     router.kill();
     let router = lab.start(&file);

@@ -1,11 +1,11 @@
-//! Clients that take of a control socket what they can get: others are served, and the router forwards on.
+//! Crowds of clients at a control socket: others are served, and the router forwards on.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Stdio};
 use std::time::{Duration, Instant};
 
+use fingerpost_tests::folder::Folder;
 use fingerpost_tests::netns::{Line, Router, command, conserved, run};
 use fingerpost_tests::{patience, program, skip};
 
@@ -17,14 +17,13 @@ const MANY: usize = 10_000;
 
 struct Lab {
     line: Line,
-    folder: PathBuf,
+    folder: Folder,
 }
 
 impl Lab {
     fn new() -> Option<Self> {
         let line = Line::new(&["ping", "setpriv", "prlimit"])?;
-        let folder = std::env::temp_dir().join(format!("{}-crowds", line.router));
-        std::fs::create_dir_all(&folder).expect("the temporary folder can be written");
+        let folder = Folder::new(&line.router);
         let lab = Self { line, folder };
         let version = format!("{} --version", program()?.display());
         if !command(&lab.line.router, &by(4001, &version))
@@ -38,9 +37,9 @@ impl Lab {
     }
 
     fn start(&self) -> (Router, String) {
-        let path = self.folder.join("router.toml");
-        std::fs::write(&path, format!("[control]\nread_group = {READERS}\n")).expect("it was made");
-        let router = Router::start(&self.line.router, &path.display().to_string(), 2);
+        let text = format!("[control]\nread_group = {READERS}\n");
+        let path = self.folder.write("router.toml", &text);
+        let router = Router::start(&self.line.router, &path, 2);
         let said = router.said();
         let socket = said.iter().find_map(|line| line.split_once("control socket "));
         let socket = socket.expect("it has one").1.to_owned();
@@ -64,12 +63,6 @@ impl Lab {
         let output = command(&self.line.router, &words).output().expect("ip was found before");
         assert!(output.status.success(), "{words}: {output:?}");
         begun.elapsed()
-    }
-}
-
-impl Drop for Lab {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
@@ -128,17 +121,11 @@ impl Drop for Crowd {
     }
 }
 
-fn resident_kib(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it has memory");
-    line.trim().trim_end_matches(" kB").parse().expect("a number")
-}
-
 #[test]
 fn a_crowd_takes_no_room_from_others() {
     let Some(lab) = Lab::new() else { return };
     let (router, socket) = lab.start();
-    let before = resident_kib(router.pid());
+    let before = router.resident_kib();
     let pings = lab.pings(60);
     let head = "GET /v1/status HTTP/1.1\r\nhost: x\r\nx-";
     let body = "POST /v1/routes HTTP/1.1\r\nhost: x\r\ncontent-length: 60000\r\n\r\n{";
@@ -169,7 +156,7 @@ fn a_crowd_takes_no_room_from_others() {
         assert!(left <= 256, "{left} connections of {count}");
         assert!(longest < patience(Duration::from_secs(5)), "{longest:?} with {count} of {text:?}");
     }
-    let grown = resident_kib(router.pid()).saturating_sub(before);
+    let grown = router.resident_kib().saturating_sub(before);
     assert!(grown < 64 << 10, "{grown} KiB");
     let output = pings.wait_with_output().expect("it was started");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -218,7 +205,7 @@ fn a_client_that_sends_slowly_is_not_waited_for() {
 fn large_bodies_take_little_memory() {
     let Some(lab) = Lab::new() else { return };
     let (router, socket) = lab.start();
-    let before = resident_kib(router.pid());
+    let before = router.resident_kib();
     let connect = || {
         let stream = UnixStream::connect(&socket).expect("it listens");
         stream.set_read_timeout(Some(patience(Duration::from_secs(20)))).expect("not zero");
@@ -264,7 +251,7 @@ fn large_bodies_take_little_memory() {
         .collect();
     let mut most = 0;
     for _ in 0..20 {
-        most = most.max(resident_kib(router.pid()).saturating_sub(before));
+        most = most.max(router.resident_kib().saturating_sub(before));
         assert!(lab.served(0, "route get 10.0.2.2") < patience(Duration::from_secs(5)));
         std::thread::sleep(Duration::from_millis(100));
     }

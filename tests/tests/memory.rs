@@ -12,13 +12,6 @@ const ROUTES: u32 = 900_000;
 /// What may stay whatever the table was: the log of changes (7 MiB), and room that stores keep.
 const SLACK_KIB: u64 = 8 << 10;
 
-/// Resident memory of a process, in KiB.
-fn resident(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it is told");
-    line.split_whitespace().next().and_then(|kib| kib.parse().ok()).expect("a number")
-}
-
 fn fib_v4(router: &Router) -> Value {
     let rows: Vec<Value> = router.ask("fib show");
     rows.into_iter().find(|row| row["family"] == 4).expect("there is one of IPv4")
@@ -52,23 +45,23 @@ fn a_withdrawn_table_leaves_no_memory_behind() {
         (&before["bytes_per_prefix"], &before["bytes_per_route"]),
         (&Value::Null, &Value::Null)
     );
-    let fresh = resident(router.pid());
+    let fresh = router.resident_kib();
     for round in 0..2 {
         apply(&full);
         let row = fib_v4(&router);
         assert!(row["prefixes"].as_u64() >= Some(u64::from(ROUTES)), "{row}");
         let each = row["bytes_per_route"].as_f64().expect("there are many");
         assert!(1.0 < each && each < 200.0, "{row}");
-        let loaded = resident(router.pid());
+        let loaded = router.resident_kib();
         assert!(loaded > fresh + (48 << 10), "{fresh} KiB fresh, {loaded} KiB loaded");
 
         apply(&empty);
         let most = fresh + fresh / 4 + SLACK_KIB;
         let until = Instant::now() + Duration::from_secs(20);
-        let mut left = resident(router.pid());
+        let mut left = router.resident_kib();
         while left > most && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(100));
-            left = resident(router.pid());
+            left = router.resident_kib();
         }
         let row = fib_v4(&router);
         assert!(

@@ -1,8 +1,8 @@
 //! Run-time changes that were saved are there again after a restart, and no others.
 
-use std::path::PathBuf;
 use std::process::Output;
 
+use fingerpost_tests::folder::Folder;
 use fingerpost_tests::netns::{Line, Router, conserved, exec, ip};
 use fingerpost_tests::program;
 use serde_json::Value;
@@ -13,25 +13,21 @@ const CONFIG: &str =
 
 struct Lab {
     line: Line,
-    folder: PathBuf,
+    folder: Folder,
 }
 
 impl Lab {
     fn new() -> Option<Self> {
         let line = Line::new(&["ping"])?;
         ip(&format!("-n {} addr add 203.0.113.1/32 dev lo", line.destination));
-        let folder = std::env::temp_dir().join(format!("{}-saved", line.router));
-        std::fs::create_dir_all(&folder).expect("the temporary folder can be written");
-        std::fs::write(folder.join("router.toml"), CONFIG).expect("the folder was made");
+        let folder = Folder::new(&line.router);
+        folder.write("router.toml", CONFIG);
         Some(Self { line, folder })
     }
 
-    fn path(&self, name: &str) -> String {
-        self.folder.join(name).display().to_string()
-    }
-
     fn start(&self) -> Router {
-        let words = format!("--state {} {}", self.path("state"), self.path("router.toml"));
+        let words =
+            format!("--state {} {}", self.folder.file("state"), self.folder.file("router.toml"));
         Router::start(&self.line.router, &words, 2)
     }
 
@@ -48,18 +44,12 @@ impl Lab {
     }
 
     fn saved(&self) -> Vec<String> {
-        let text = std::fs::read_to_string(self.folder.join("state/saved")).unwrap_or_default();
+        let text = std::fs::read_to_string(self.folder.file("state/saved")).unwrap_or_default();
         text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
     }
 
     fn crosses(&self, addr: &str) -> bool {
         exec(&self.line.source, &format!("ping -q -c 2 -i 0.2 -W 1 {addr}")).status.success()
-    }
-}
-
-impl Drop for Lab {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
@@ -153,13 +143,12 @@ fn what_was_saved_is_there_after_a_restart_and_nothing_else() {
 #[test]
 fn a_line_that_is_wrong_is_named_and_the_router_starts_without_it() {
     let Some(lab) = Lab::new() else { return };
-    let state = lab.folder.join("state");
-    std::fs::create_dir_all(&state).expect("the folder was made");
+    std::fs::create_dir_all(lab.folder.file("state")).expect("the folder was made");
     let lines = format!(
         "# by hand\nroute 203.0.113.0/24 via 10.0.2.2\nrout 10.0.0.0/8 blackhole\nroute 10.0.0.1/8 blackhole\n\
          neighbor 10.7.0.1 lladdr {MAC} dev r9\nsource-filter worse add 10.0.0.0/8\nsource-filter bad add 192.0.2.7\n"
     );
-    std::fs::write(state.join("saved"), lines).expect("the folder was made");
+    lab.folder.write("state/saved", &lines);
     let router = lab.start();
     for words in [
         "state/saved:3: unknown change `rout`, did you mean `route`?: the line is left out",
@@ -196,7 +185,7 @@ fn a_line_that_is_wrong_is_named_and_the_router_starts_without_it() {
 fn a_file_gives_the_same_router() {
     let Some(lab) = Lab::new() else { return };
     // Without a state folder nothing is saved, and nothing changed.
-    let router = Router::start(&lab.line.router, &lab.path("router.toml"), 2);
+    let router = Router::start(&lab.line.router, &lab.folder.file("router.toml"), 2);
     for words in ["route add 203.0.113.0/24 via 10.0.2.2 --persist", "config save"] {
         let refused = lab.call(words);
         let said = String::from_utf8_lossy(&refused.stderr).into_owned();
@@ -214,7 +203,7 @@ fn a_file_gives_the_same_router() {
     ] {
         lab.done(words);
     }
-    let file = lab.path("merged.toml");
+    let file = lab.folder.file("merged.toml");
     lab.done(&format!("config save --to {file}"));
     lab.done(&format!("config check {file}"));
     let looks = |router: &Router, source: &str| {
@@ -238,7 +227,7 @@ fn a_file_gives_the_same_router() {
     assert!(lab.crosses("203.0.113.1"));
     assert_eq!(looks(&router, "fixed"), before);
     // As another configuration it takes them back again.
-    lab.done(&format!("config apply {}", lab.path("router.toml")));
+    lab.done(&format!("config apply {}", lab.folder.file("router.toml")));
     assert!(!has_neighbor(&router, "10.0.2.77") && prefixes(&router, "fixed").is_empty());
     conserved(&router.stop());
 }

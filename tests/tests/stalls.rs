@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use fingerpost_route::netlink::export;
 use fingerpost_route::{AnyPrefix, MAIN_TABLE, Path, RouteKey, RouteUpdate, Target};
-use fingerpost_tests::netns::{Line, Router, ip};
+use fingerpost_tests::configuration::Configuration;
+use fingerpost_tests::netns::{Line, Router};
 use fingerpost_tests::{patience, soak, tables};
 use serde_json::Value;
 
@@ -25,7 +26,7 @@ const CHANGED: usize = 10;
 /// Most bytes of messages in a frame.
 const FRAME_BYTES: usize = 60_000;
 
-/// A stand-in for zebra.
+/// Stand-in for zebra, which sends routes without next-hop objects.
 struct Zebra {
     stream: UnixStream,
     routes: Vec<RouteUpdate>,
@@ -98,16 +99,13 @@ fn no_turn_of_the_control_thread_takes_long() {
     let Some(line) = Line::new(&[]) else { return };
     let r = &line.router;
     let socket = std::env::temp_dir().join(format!("{r}-stalls.sock"));
-    let file = std::env::temp_dir().join(format!("{r}-stalls.toml"));
     let config = format!(
         "[[source]]\nkind = \"kernel\"\n[[source]]\nkind = \"fpm\"\nlisten = {:?}\nsweep_s = 1\n\
          acknowledge = false\n",
         socket.display().to_string()
     );
-    std::fs::write(&file, config).expect("the temporary folder can be written");
-    let router = Router::start(r, &file.display().to_string(), 2);
-    let _ = std::fs::remove_file(&file);
-    ip(&format!("-n {r} addr add 10.254.0.1/24 dev r1"));
+    let config = Configuration::new(r, &config);
+    let router = Router::start(r, &config.path().display().to_string(), 2);
     let started = Instant::now();
     let stream = UnixStream::connect(&socket).expect("the router listens");
     let mut zebra = Zebra { stream, routes: table() };

@@ -69,12 +69,6 @@ fn malformed(mac: &str) -> String {
     text
 }
 
-fn resident_kib(pid: u32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("Linux says");
-    line.split_whitespace().next().and_then(|kib| kib.parse().ok()).expect("a number")
-}
-
 #[test]
 fn storm_of_malformed_frames_costs_no_packet() {
     let Some(line) = Line::with_queues(&["ping", "ethtool"], [2, 2]) else { return };
@@ -108,10 +102,10 @@ fn storm_of_malformed_frames_costs_no_packet() {
         let storm = storm.expect("the helper is built with the tests");
         let before = {
             std::thread::sleep(Duration::from_secs(1));
-            resident_kib(router.pid())
+            router.resident_kib()
         };
         let counts = Traffic::begin(TRANSFER, &line, &FLOWS, RATE, size.seconds).end();
-        let grown = resident_kib(router.pid()).saturating_sub(before);
+        let grown = router.resident_kib().saturating_sub(before);
         let sent = storm.wait_with_output().expect("it was started");
         let sent = String::from_utf8_lossy(&sent.stdout).trim().to_owned();
         let full = overflowed(d) - full;

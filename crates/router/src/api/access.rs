@@ -22,7 +22,7 @@ use crate::sys;
 /// Longest command line that is kept, in characters.
 const LONGEST_COMMAND: usize = 300;
 
-/// Who made a request: as the kernel reports, and what the process states about itself.
+/// User and process behind a request: as the kernel reports them, with what the process states about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct Requester {
     /// Number of the user.
@@ -63,7 +63,7 @@ impl std::fmt::Display for Requester {
     }
 }
 
-/// What a client may do.
+/// Right of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Access {
     Nothing,
@@ -181,24 +181,17 @@ impl Peer {
 }
 
 /// Serves a request that reads.
-pub(super) async fn read(
-    Extension(peer): Extension<Peer>,
-    request: Request,
-    next: Next,
-) -> Response {
-    match peer.check(Access::Read) {
-        Ok(()) => next.run(request).await,
-        Err(error) => error.into_response(),
-    }
+pub(super) async fn read(peer: Extension<Peer>, request: Request, next: Next) -> Response {
+    with(&peer, Access::Read, request, next).await
 }
 
 /// Serves a request that changes nothing, but names files that the daemon reads, or shows packets.
-pub(super) async fn admin(
-    Extension(peer): Extension<Peer>,
-    request: Request,
-    next: Next,
-) -> Response {
-    match peer.check(Access::Write) {
+pub(super) async fn admin(peer: Extension<Peer>, request: Request, next: Next) -> Response {
+    with(&peer, Access::Write, request, next).await
+}
+
+async fn with(peer: &Peer, needed: Access, request: Request, next: Next) -> Response {
+    match peer.check(needed) {
         Ok(()) => next.run(request).await,
         Err(error) => error.into_response(),
     }
@@ -211,7 +204,7 @@ pub(super) async fn write(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let asked = format!("{} {}", request.method(), request.uri().path());
+    let named = format!("{} {}", request.method(), request.uri().path());
     let refused = peer.check(Access::Write).err();
     let by = match refused {
         None => Requester::new(peer.uid, peer.pid),
@@ -226,7 +219,7 @@ pub(super) async fn write(
         };
         let error = response.extensions().get::<ApiError>().map(|error| error.message.clone());
         // A daemon that is stopping notes nothing any more.
-        let _ = requests.call(move |backend| backend.note_request(by, asked, error)).await;
+        let _ = requests.call(move |backend| backend.note_request(by, named, error)).await;
         response
     });
     served.await.unwrap_or_else(|_| ApiError::stopping().into_response())

@@ -39,7 +39,7 @@ impl Connection {
         self.end.notified().await;
     }
 
-    /// Whether the connection waits for its client.
+    /// Sets whether the connection waits for its client.
     pub(super) fn set_waiting(&self, waits: bool) {
         // Relaxed, here and below: a single thread serves, and nothing else follows from it.
         self.waits.store(waits, Ordering::Relaxed);
@@ -111,7 +111,7 @@ impl Connections {
 pub(super) struct Work(Arc<Connection>);
 
 impl Work {
-    /// The connection does not wait for its client meanwhile.
+    /// Begins to serve a request: the connection does not wait for its client meanwhile.
     pub(super) fn begin(connection: &Arc<Connection>) -> Self {
         connection.set_waiting(false);
         Self(connection.clone())
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_longest_is_replaced_and_who_is_served_stays() {
+    fn the_one_that_waits_longest_is_replaced_and_who_is_served_stays() {
         let connections = Connections::default();
         let one = peer(1, Access::Write);
         let mut rooms: Vec<Room> =

@@ -48,7 +48,7 @@ impl Persist {
     }
 }
 
-/// Paths of changes that can be saved, and the same with that request.
+/// Paths of changes that can be saved, each with its form that saves.
 const SAVING: [(&str, &str); 4] = [
     ("/v1/routes", "/v1/routes?persist=true"),
     ("/v1/neighbors", "/v1/neighbors?persist=true"),

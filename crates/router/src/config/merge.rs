@@ -10,8 +10,8 @@ use toml::{Table, Value};
 use super::Config;
 use crate::api::saved::{FilterEdit, SavedChange};
 
-/// The text with the changes in it, and what it cannot have, each with its reason. `neighbors`: the static neighbors are those
-/// among the changes, as they are all that there are.
+/// The text with the changes in it, and what it cannot have, each with its reason. The static neighbors are those among the
+/// changes alone: what the configuration sets is among them as long as it is there.
 ///
 /// # Errors
 /// When the text is no configuration.

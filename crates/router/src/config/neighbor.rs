@@ -22,24 +22,24 @@ pub(crate) struct StaticNeighbor {
 }
 
 impl StaticNeighbor {
-    /// Whether both are of one address on one interface.
+    /// Whether both have one address on one interface.
     pub(crate) fn is_of(&self, other: &Self) -> bool {
         (&self.address, &self.interface) == (&other.address, &other.interface)
     }
 
-    /// A change of it.
+    /// Change that sets or deletes the neighbor.
     pub(crate) fn change(&self, action: NeighborAction) -> NeighborChange {
         let mac = (action != NeighborAction::Delete).then(|| self.lladdr.clone());
         NeighborChange { action, addr: self.address.clone(), dev: self.interface.clone(), mac }
     }
 
-    /// It as a change to be made.
+    /// Change that sets the neighbor, with its place in the configuration.
     pub(crate) fn placed(&self) -> (String, SavedChange) {
         let change = self.change(NeighborAction::Replace);
         (format!("[[neighbor]] {}", self.address), SavedChange::Neighbor(change))
     }
 
-    /// What is wrong with those of a configuration.
+    /// Mistakes in the neighbors of a configuration.
     pub(super) fn check(all: &[Self]) -> Vec<Wrong> {
         let mut wrong = Vec::new();
         for (at, one) in all.iter().enumerate() {

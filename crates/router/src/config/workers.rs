@@ -12,7 +12,7 @@ pub(crate) struct Workers {
     pub(crate) cores: Cores,
 }
 
-/// The processors to forward on.
+/// Processors that forward.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(untagged, expecting = "`cores`: \"auto\", or a list of processors is needed")]
 pub(crate) enum Cores {

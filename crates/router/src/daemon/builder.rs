@@ -17,6 +17,6 @@ pub(super) fn start() -> io::Result<Runner> {
         crate::privilege::keep_to_load_programs();
         received.iter().for_each(|job| job());
     })?;
-    // A job that nobody takes is dropped, which its FIB notices.
+    // A job that nobody takes is dropped, which those who gave it notice.
     Ok(Runner::new(move |job| drop(jobs.send(job))))
 }

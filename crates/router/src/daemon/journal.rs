@@ -44,8 +44,8 @@ impl Journal {
         self.messages.extend(messages);
     }
 
-    /// Whether one more refused request is noted: whoever may connect can make any number of them.
-    pub(super) fn has_room_for_refusal(&mut self, now: Instant) -> bool {
+    /// Counts a refused request; whether it is noted. Whoever may connect can make any number of them.
+    pub(super) fn count_refusal(&mut self, now: Instant) -> bool {
         let Refusals { since, noted, left_out } = &mut self.refusals;
         if since.is_none_or(|since| now.duration_since(since) > REFUSAL_TIME) {
             if *left_out > 0 {
@@ -112,9 +112,9 @@ mod tests {
     #[test]
     fn refused_requests_are_noted_at_a_bounded_rate() {
         let (mut journal, now) = (Journal::default(), Instant::now());
-        let noted = (0..1000).filter(|_| journal.has_room_for_refusal(now)).count();
+        let noted = (0..1000).filter(|_| journal.count_refusal(now)).count();
         assert_eq!(noted, MOST_REFUSALS as usize);
-        assert!(journal.has_room_for_refusal(now + 2 * REFUSAL_TIME));
+        assert!(journal.count_refusal(now + 2 * REFUSAL_TIME));
         assert_eq!(journal.take(), ["950 more requests were refused"]);
     }
 

@@ -16,7 +16,7 @@ use super::{Daemon, View, bad, link_of, word};
 use crate::api::error::{ApiError, Code};
 use crate::api::model::{self, Action, RouteChange, RouteChanged};
 
-/// Why a route is not changed.
+/// Reason for which a route is not changed.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::daemon) enum Refusal {
     /// The request is invalid.

@@ -33,7 +33,7 @@ enum Step {
     Remove(usize),
 }
 
-/// What becomes of a source that cannot be opened.
+/// Consequence of a source that cannot be opened.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Failing {
     /// The change is refused: all is as before.
@@ -42,7 +42,7 @@ enum Failing {
     Reported,
 }
 
-/// What takes a step back.
+/// Step that takes another one back.
 enum Undo {
     /// Removes the newest one.
     Remove,
@@ -407,14 +407,14 @@ impl Running {
             let index = |at: usize| &self.fed[at];
             match step {
                 Step::New(source) => {
-                    changes.push(&title(&source), None, Some(told(&source)), false)
+                    changes.push(&title(&source), None, Some(summary(&source)), false)
                 }
                 Step::Remove(at) => {
-                    changes.push(&title(index(at)), Some(told(index(at))), None, false);
+                    changes.push(&title(index(at)), Some(summary(index(at))), None, false);
                 }
                 Step::Swap(at, source) | Step::Reopen(at, source) => {
                     let item = title(&source);
-                    changes.push(&item, Some(told(index(at))), Some(told(&source)), false);
+                    changes.push(&item, Some(summary(index(at))), Some(summary(&source)), false);
                     changes.routes(&index(at).routes, &source.routes);
                 }
                 Step::Again(at, source) => {
@@ -564,12 +564,13 @@ fn title(source: &Source) -> String {
     }
 }
 
-fn told(source: &Source) -> String {
+/// Summary of a source.
+fn summary(source: &Source) -> String {
     let routes = (!source.routes.is_empty()).then(|| format!("{} routes, ", source.routes.len()));
     routes.unwrap_or_default() + &settings(source)
 }
 
-/// All of a source but its routes, in words.
+/// Settings of a source in words, without its routes.
 fn settings(source: &Source) -> String {
     let distance = match source.distance {
         Some(distance) => format!("distance {distance}"),

@@ -376,7 +376,7 @@ impl Backend for Daemon {
     }
 
     fn note_request(&mut self, by: Requester, request: String, error: Option<String>) {
-        if error.is_some() && !self.journal.has_room_for_refusal(Instant::now()) {
+        if error.is_some() && !self.journal.count_refusal(Instant::now()) {
             return;
         }
         let done = error.as_ref().map_or("done".to_owned(), |error| format!("refused: {error}"));

@@ -15,7 +15,7 @@ use crate::daemon::lasting::json;
 const MOST: usize = 50;
 const MOST_BYTES: usize = 16 << 20;
 /// Changes that are kept of each, and characters of each change.
-pub(super) const MOST_CHANGES: usize = 20;
+const MOST_CHANGES: usize = 20;
 const LONGEST_CHANGE: usize = 200;
 /// How the names of the files begin.
 const PREFIX: &str = "config-";

@@ -179,7 +179,7 @@ impl Daemon {
     /// Keeps what outlasts the run from now on.
     pub(crate) fn keep(&mut self, lasting: Lasting) {
         let mut before = std::mem::replace(&mut self.settings.lasting, lasting);
-        self.settings.lasting.go_on_with(&mut before);
+        self.settings.lasting.take_over(&mut before);
         self.settings.lasting.started(&before.history.running_text());
     }
 

@@ -79,7 +79,7 @@ impl Settings {
         let (config, said) = (options.config.clone(), options.said.clone());
         let mut settings = Self { config, said, lasting: Lasting::default() };
         settings.lasting.started(&options.text);
-        settings.lasting.unmade = unmade;
+        settings.lasting.unmade.changes = unmade;
         for Placed { change, .. } in &options.saved {
             match change {
                 SavedChange::Algorithm(AlgorithmChange { family, name }) => {

@@ -1,6 +1,6 @@
 //! Saving run-time changes for the next start, and changes of this run that are made again.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use fingerpost_packet::feature::source_filter::{
     Filter, Settings as FilterSettings, SourceFilters,
@@ -13,9 +13,6 @@ use crate::api::model::{AlgorithmChange, NeighborAction};
 use crate::api::saved::{COMMAND_SOURCE, FilterEdit, SavedChange, Subject};
 use crate::config::Config;
 use crate::daemon::lasting::{Changes, Placed, edit_again, make_again};
-
-/// Time until changes that could not be made are tried again, as the route to their gateway may be there by then.
-const RETRY: Duration = Duration::from_secs(30);
 
 impl Daemon {
     /// Refuses to save without a state folder.
@@ -31,7 +28,7 @@ impl Daemon {
     /// Saves these changes, and no others but those that could not be made.
     pub(super) fn save_all(&mut self, changes: Vec<SavedChange>) -> Job<()> {
         let lasting = &mut self.settings.lasting;
-        let unmade = lasting.unmade.iter().map(|placed| placed.change.clone());
+        let unmade = lasting.unmade.changes.iter().map(|placed| placed.change.clone());
         let mut all = unmade.collect::<Vec<_>>();
         all.extend(changes);
         lasting.saved.changes = Changes::default();
@@ -84,7 +81,7 @@ impl Daemon {
 
     fn save_instead(&mut self, subject: &Subject, now: Option<SavedChange>) {
         let lasting = &mut self.settings.lasting;
-        lasting.unmade.retain(|placed| placed.change.subject().as_ref() != Some(subject));
+        lasting.unmade.forget(subject);
         match now {
             Some(change) => lasting.saved.changes.set(change),
             None => lasting.saved.changes.remove(subject),
@@ -152,8 +149,9 @@ impl Daemon {
         let old = std::mem::take(&mut self.settings.config_mut().neighbor);
         for gone in old.iter().filter(|old| new.neighbor.iter().all(|new| !old.is_of(new))) {
             let change = gone.change(NeighborAction::Delete);
-            let of = SavedChange::Neighbor(change.clone()).subject();
-            self.settings.lasting.unmade.retain(|placed| placed.change.subject() != of);
+            if let Some(subject) = SavedChange::Neighbor(change.clone()).subject() {
+                self.settings.lasting.unmade.forget(&subject);
+            }
             // It may be gone with its interface, or by a command.
             let _ = neighbors::put(&mut self.control, &change);
         }
@@ -184,29 +182,24 @@ impl Daemon {
     pub(super) fn make(&mut self, changes: Vec<Placed>) {
         let (unmade, messages) = make_again(&mut self.control, self.sources.command, changes);
         self.journal.extend(messages);
-        self.settings.lasting.unmade.extend(unmade);
+        self.settings.lasting.unmade.changes.extend(unmade);
     }
 
     /// Tries again what could not be made, after a change of a link or an address, and now and then.
     pub(in crate::daemon) fn follow_links(&mut self, now: Instant) {
-        let lasting = &mut self.settings.lasting;
-        if lasting.unmade.is_empty() {
+        let waiting = &mut self.settings.lasting.unmade;
+        let link_changes = self.control.link_changes() + self.control.address_changes();
+        if !waiting.is_due(link_changes, now) {
             return;
         }
-        let changes = self.control.link_changes() + self.control.address_changes();
-        let seen = std::mem::replace(&mut lasting.links_seen, changes) == changes;
-        if seen && lasting.tried.is_some_and(|tried| now.duration_since(tried) < RETRY) {
-            return;
-        }
-        lasting.tried = Some(now);
-        let left = std::mem::take(&mut lasting.unmade);
+        let left = std::mem::take(&mut waiting.changes);
         let before = left.len();
         let (unmade, _) = make_again(&mut self.control, self.sources.command, left);
         if unmade.len() < before {
             let made = before - unmade.len();
             self.journal.push(format!("{made} routes or neighbors are there now, left out before"));
         }
-        self.settings.lasting.unmade = unmade;
+        self.settings.lasting.unmade.changes = unmade;
     }
 }
 

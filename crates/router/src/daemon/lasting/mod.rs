@@ -21,7 +21,7 @@ use crate::config::Config;
 
 pub(super) use history::History;
 pub(crate) use saved::Placed;
-pub(super) use saved::{Changes, Saved, edit_again, make_again};
+pub(super) use saved::{Changes, Saved, Unmade, edit_again, make_again};
 pub(crate) use state::StateFolder;
 
 /// File of the record of an unconfirmed configuration.
@@ -66,11 +66,7 @@ pub(crate) struct Lasting {
     pub(super) present: Changes,
     /// What the state folder has.
     pub(super) saved: Saved,
-    /// Changes that could not be made yet.
-    pub(super) unmade: Vec<Placed>,
-    /// Changes of links and addresses when they were tried last, and the time of that.
-    pub(super) links_seen: u64,
-    pub(super) tried: Option<Instant>,
+    pub(super) unmade: Unmade,
 }
 
 impl Lasting {
@@ -241,11 +237,10 @@ impl Lasting {
         self.folder.as_ref().map(StateFolder::flush)
     }
 
-    /// Continues with what was made again at the start, by the one that it takes the place of.
-    pub(super) fn go_on_with(&mut self, before: &mut Self) {
+    /// Takes over what was made again at the start from the one before, which had no state folder.
+    pub(super) fn take_over(&mut self, before: &mut Self) {
         self.present = std::mem::take(&mut before.present);
         self.unmade = std::mem::take(&mut before.unmade);
-        self.links_seen = before.links_seen;
     }
 
     /// Errors of the state folder since the last call.

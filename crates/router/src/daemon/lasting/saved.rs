@@ -4,7 +4,7 @@
 //! is named, left out, and kept in the file: what it needs may be there the next time, or later in this run.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fingerpost_packet::feature::source_filter::SourceFilters;
 use fingerpost_route::{AnyPrefix, Control, SourceId};
@@ -55,6 +55,38 @@ impl Changes {
 
     pub(crate) fn all(&self) -> impl Iterator<Item = &SavedChange> {
         self.0.values()
+    }
+}
+
+/// Time until changes that could not be made are tried again, as the route to their gateway may be there by then.
+const RETRY: Duration = Duration::from_secs(30);
+
+/// Changes that could not be made yet.
+#[derive(Debug, Default)]
+pub(crate) struct Unmade {
+    pub(crate) changes: Vec<Placed>,
+    /// Number of changes of links and addresses when they were tried last, and the time of that.
+    links_seen: u64,
+    tried: Option<Instant>,
+}
+
+impl Unmade {
+    /// Whether the changes are to be tried again: after a change of a link or an address, and now and then.
+    pub(crate) fn is_due(&mut self, link_changes: u64, now: Instant) -> bool {
+        if self.changes.is_empty() {
+            return false;
+        }
+        let seen = std::mem::replace(&mut self.links_seen, link_changes) == link_changes;
+        let due = !seen || self.tried.is_none_or(|tried| now.duration_since(tried) >= RETRY);
+        if due {
+            self.tried = Some(now);
+        }
+        due
+    }
+
+    /// Forgets the change of a subject.
+    pub(crate) fn forget(&mut self, subject: &Subject) {
+        self.changes.retain(|placed| placed.change.subject().as_ref() != Some(subject));
     }
 }
 

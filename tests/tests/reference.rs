@@ -286,7 +286,7 @@ fn inner(kind: &str) -> &str {
 fn value(kind: &str, types: &BTreeMap<String, Type>) -> String {
     let list = kind.contains("Vec<");
     let one = match inner(kind) {
-        "String" | "PathBuf" => "string".to_owned(),
+        "String" | "PathBuf" | "SocketAddr" => "string".to_owned(),
         "bool" => "true, false".to_owned(),
         "u8" | "u16" | "u32" | "u64" | "usize" => "integer".to_owned(),
         "Choice" => "integer or string".to_owned(),

@@ -36,6 +36,8 @@ const NEEDS: &[Need] = &[
     need("iptables", "iptables-nft", "rules of both sorts, which keep a link with the kernel"),
     need("iptables", "iptables-legacy", "rules of the older sort"),
     need("openssl", "openssl", "certificates for TLS to the stores of the membership"),
+    need("curl", "curl", "requests over TCP"),
+    need("chromium", "chromium", "the page, in a real browser"),
     need("graphviz", "dot", "drawings of graphs: `graph show --svg`"),
     need("libcap2-bin", "capsh", "fewer capabilities than root has"),
     need("frr", "vtysh", "routes of a routing daemon: zebra, bgpd and staticd"),

@@ -248,8 +248,20 @@ pub(crate) fn keep_alive(socket: &impl AsRawFd) -> io::Result<()> {
         (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, 5),
         (libc::IPPROTO_TCP, libc::TCP_KEEPCNT, 4),
     ];
-    for (level, option, value) in options {
-        let value: libc::c_int = value;
+    set_options(socket, &options)
+}
+
+/// Has the kernel close connections, also those that a listening socket accepts later, whose peer does not take what was sent to
+/// it for this long, in milliseconds.
+pub(crate) fn disconnect_idle_readers(socket: &impl AsRawFd, time_ms: i32) -> io::Result<()> {
+    set_options(socket, &[(libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, time_ms)])
+}
+
+fn set_options(
+    socket: &impl AsRawFd,
+    options: &[(libc::c_int, libc::c_int, libc::c_int)],
+) -> io::Result<()> {
+    for &(level, option, value) in options {
         let (value, len) = ((&raw const value).cast(), socklen::<libc::c_int>());
         // SAFETY: invariants 1 and 2.
         check(unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, value, len) })?;

@@ -1,6 +1,6 @@
 //! A client of a control socket, for tests that need a client of another user: `session PLACE` connects to an address and port,
 //! or to the path of a Unix socket, sends its standard input, and prints what is answered until the other end closes. `session
-//! echo ADDR` listens instead, and sends back what comes, to one client after the other. `session crowd PATH COUNT TEXT` opens
+//! echo ADDR` listens instead, and sends back what comes, to one client after the other. `session crowd PLACE COUNT TEXT` opens
 //! so many connections and sends that text on each, and then a byte every second.
 
 use std::io::{self, ErrorKind, Read, Write};
@@ -33,11 +33,7 @@ fn run() -> Result<()> {
     if place == "echo" {
         return echo(&std::env::args().nth(2).context("see the head of session.rs")?);
     }
-    let mut stream = match place.contains('/') {
-        true => UnixStream::connect(&place),
-        false => TcpStream::connect(&place).map(|stream| UnixStream::from(OwnedFd::from(stream))),
-    }
-    .with_context(|| place.clone())?;
+    let mut stream = connect(&place)?;
     let mut sending = stream.try_clone()?;
     let sender = std::thread::spawn(move || {
         // The other end may have had enough.
@@ -57,6 +53,15 @@ fn run() -> Result<()> {
     Ok(())
 }
 
+/// Connects to an address and port, or to the path of a Unix socket.
+fn connect(place: &str) -> Result<UnixStream> {
+    match place.contains('/') {
+        true => UnixStream::connect(place),
+        false => TcpStream::connect(place).map(|stream| UnixStream::from(OwnedFd::from(stream))),
+    }
+    .with_context(|| place.to_owned())
+}
+
 fn echo(addr: &str) -> Result<()> {
     let listener = TcpListener::bind(addr).with_context(|| addr.to_owned())?;
     for stream in listener.incoming() {
@@ -68,12 +73,12 @@ fn echo(addr: &str) -> Result<()> {
     Ok(())
 }
 
-/// Opens so many connections to a Unix socket, sends `text` on each and another byte every second, until its standard input is
+/// Opens so many connections to a place, sends `text` on each and another byte every second, until its standard input is
 /// closed. Prints how many were opened, and at the end how many were still open.
-fn crowd(path: &str, count: &str, text: &str) -> Result<()> {
+fn crowd(place: &str, count: &str, text: &str) -> Result<()> {
     let mut open = Vec::new();
     for _ in 0..count.parse::<usize>()? {
-        let mut stream = UnixStream::connect(path).context(path.to_owned())?;
+        let mut stream = connect(place)?;
         // The other end may have had enough.
         let _ = stream.write_all(text.as_bytes());
         open.push(stream);

@@ -138,7 +138,7 @@ pub(crate) struct Peer {
     pub(crate) uid: u32,
     pid: i32,
     pub(crate) access: Access,
-    /// Whether the socket is the one for reading.
+    /// Whether the socket is one for reading.
     read_only: bool,
     groups: Arc<Groups>,
 }
@@ -154,6 +154,15 @@ impl Peer {
         let (uid, pid) = (peer.uid(), peer.pid().unwrap_or(0));
         Some(Self { uid, pid, access, read_only, groups: groups.clone() })
     }
+
+    /// A client of the TCP listener: nobody that the kernel knows.
+    pub(super) fn over_tcp(groups: &Arc<Groups>) -> Self {
+        let groups = groups.clone();
+        Self { uid: Self::NOBODY, pid: 0, access: Access::Read, read_only: true, groups }
+    }
+
+    /// Number that no user has.
+    const NOBODY: u32 = u32::MAX;
 
     #[cfg(test)]
     pub(super) fn with(uid: u32, access: Access) -> Self {

@@ -1,9 +1,10 @@
-//! Connections of the control sockets: how many there may be, and whose place a newcomer takes.
+//! Connections of the sockets: how many there may be, and whose place a newcomer takes.
 //!
 //! Every client is accepted at once, so that none waits behind clients that send nothing. Where there is no room left, the
 //! connection that has waited longest for its client (for a request, or for the rest of one) ends; one whose request is being
 //! served, or whose stream is being read, never does. So a client that sends its request is served however many others stay
-//! silent. Users have a bound each, and those who may only read have one in all, so that there is room for who may change.
+//! silent. Users have a bound each, and so have all clients of the TCP listener; those who may only read have one in all, so
+//! that there is room for who may change.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;

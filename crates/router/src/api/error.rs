@@ -14,6 +14,8 @@ pub(crate) enum Code {
     BadRequest,
     /// The user is not allowed to make the request.
     Forbidden,
+    /// The request over TCP has no valid token.
+    Unauthorized,
     /// There is no such route, table, source, algorithm or path.
     NotFound,
     /// The path exists, but not for this method.
@@ -37,6 +39,7 @@ impl Code {
         match self {
             Self::BadRequest => StatusCode::BAD_REQUEST,
             Self::Forbidden => StatusCode::FORBIDDEN,
+            Self::Unauthorized => StatusCode::UNAUTHORIZED,
             Self::NotFound => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::Exists => StatusCode::CONFLICT,

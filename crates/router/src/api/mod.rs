@@ -31,4 +31,5 @@ pub(crate) mod session;
 pub(crate) mod socket;
 pub(crate) mod source_filters;
 pub(crate) mod streams;
+pub(crate) mod tcp;
 pub(crate) mod words;

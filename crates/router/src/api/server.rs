@@ -19,7 +19,7 @@ use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::net::UnixStream;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
 #[cfg(test)]
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -34,6 +34,7 @@ use super::model::{
     RouteAnswer, RouteChange, RouteChanged, RouteQuery, Source, Status, Verification,
 };
 use super::saved::{self, Persist};
+use super::tcp::{self, TcpServed};
 use super::{cluster, config, features, graph, source_filters, streams};
 use crate::privilege;
 
@@ -92,22 +93,33 @@ impl Drop for Server {
     }
 }
 
-/// A socket that is served.
-pub(crate) struct Served {
-    /// The socket, which must not block.
-    pub(crate) listener: UnixListener,
-    /// Whether requests over it only read, whoever makes them.
-    pub(crate) read_only: bool,
+/// A socket that is served, which must not block.
+pub(crate) enum Served {
+    /// A control socket, and whether requests over it only read, whoever makes them.
+    Unix(UnixListener, bool),
+    /// The TCP listener.
+    Tcp(TcpServed),
 }
 
 async fn serve(sockets: Vec<Served>, groups: Arc<Groups>, requests: Requests) {
     let router = router().layer(Extension(requests.clone())).with_state(requests);
     let connections = Connections::default();
-    let served = sockets.into_iter().map(|Served { listener, read_only }| {
-        let (router, groups, connections) = (router.clone(), groups.clone(), connections.clone());
+    let served = sockets.into_iter().map(|served| {
+        let (mut router, groups) = (router.clone(), groups.clone());
+        let connections = connections.clone();
         tokio::spawn(async move {
-            let Ok(listener) = tokio::net::UnixListener::from_std(listener) else { return };
-            accept(&listener, read_only, &groups, &router, &connections).await;
+            let listener = match served {
+                Served::Unix(listener, read_only) => tokio::net::UnixListener::from_std(listener)
+                    .map(|listener| Listener::Unix(listener, read_only, groups)),
+                Served::Tcp(TcpServed { listener, admission }) => {
+                    router =
+                        router.layer(axum::middleware::from_fn_with_state(admission, tcp::admit));
+                    tokio::net::TcpListener::from_std(listener)
+                        .map(|listener| Listener::Tcp(listener, Peer::over_tcp(&groups)))
+                }
+            };
+            let Ok(listener) = listener else { return };
+            accept(&listener, &router, &connections).await;
         })
     });
     for task in served.collect::<Vec<_>>() {
@@ -116,21 +128,58 @@ async fn serve(sockets: Vec<Served>, groups: Arc<Groups>, requests: Requests) {
     }
 }
 
-async fn accept(
-    listener: &tokio::net::UnixListener,
-    read_only: bool,
-    groups: &Arc<Groups>,
-    router: &axum::Router,
-    connections: &Connections,
-) {
+/// A socket that accepts connections.
+enum Listener {
+    Unix(tokio::net::UnixListener, bool, Arc<Groups>),
+    Tcp(tokio::net::TcpListener, Peer),
+}
+
+/// Connection with a client.
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {
+    /// The connection, for a write that does not wait.
+    fn plain(self: Box<Self>) -> io::Result<Box<dyn Write>>;
+}
+
+impl Stream for tokio::net::UnixStream {
+    fn plain(self: Box<Self>) -> io::Result<Box<dyn Write>> {
+        Ok(Box::new(self.into_std()?))
+    }
+}
+
+impl Stream for tokio::net::TcpStream {
+    fn plain(self: Box<Self>) -> io::Result<Box<dyn Write>> {
+        Ok(Box::new(self.into_std()?))
+    }
+}
+
+impl Listener {
+    /// The next client; `None` for one of whom nothing is known.
+    async fn accept(&self) -> io::Result<Option<(Box<dyn Stream>, Peer)>> {
+        Ok(match self {
+            Self::Unix(listener, read_only, groups) => {
+                let (stream, _) = listener.accept().await?;
+                let peer = Peer::of(&stream, *read_only, groups);
+                peer.map(|peer| -> (Box<dyn Stream>, Peer) { (Box::new(stream), peer) })
+            }
+            Self::Tcp(listener, peer) => {
+                let (stream, _) = listener.accept().await?;
+                // A response is written as one.
+                stream.set_nodelay(true)?;
+                Some((Box::new(stream), peer.clone()))
+            }
+        })
+    }
+}
+
+async fn accept(listener: &Listener, router: &axum::Router, connections: &Connections) {
     let mut crowded = 0;
     loop {
-        let Ok((stream, _)) = listener.accept().await else {
+        let Ok(accepted) = listener.accept().await else {
             // Out of descriptors, most likely: it gets better or it does not, but never by spinning.
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        let Some(peer) = Peer::of(&stream, read_only, groups) else { continue };
+        let Some((stream, peer)) = accepted else { continue };
         let room = connections.enter(&peer);
         let is_crowded = room.as_ref().is_none_or(|room| room.took_place);
         match room {
@@ -146,7 +195,7 @@ async fn accept(
 }
 
 /// Serves a connection, until its client ends it or another one takes its place.
-async fn connection(stream: UnixStream, peer: Peer, room: Room, router: axum::Router) {
+async fn connection(stream: Box<dyn Stream>, peer: Peer, room: Room, router: axum::Router) {
     let connection = room.connection.clone();
     let routes = TowerToHyperService::new(router);
     let service = service_fn(|mut request: hyper::Request<Incoming>| {
@@ -168,14 +217,14 @@ async fn connection(stream: UnixStream, peer: Peer, room: Room, router: axum::Ro
 }
 
 /// Refuses a client where all connections are in use.
-fn refuse(stream: UnixStream) {
+fn refuse(stream: Box<dyn Stream>) {
     let error = ApiError::new(Code::Busy, "all connections are in use: try again later");
     let body = serde_json::to_string(&ErrorDocument { error }).unwrap_or_default();
     let head =
         "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nconnection: close";
     let response = format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
     // It fits into the buffer of a new socket, or the client is gone.
-    let _ = stream.into_std().and_then(|mut stream| stream.write_all(response.as_bytes()));
+    let _ = stream.plain().and_then(|mut stream| stream.write_all(response.as_bytes()));
 }
 
 /// Defines the router of a list of paths with the access that each needs, and for the tests its description.
@@ -394,8 +443,9 @@ mod tests {
     #[openapi(
         info(
             title = "Fingerpost control API",
-            description = "HTTP with JSON over the Unix socket of a running `fingerpost run`. Streams \
-                           are JSON lines. Every error is an `ErrorDocument`.",
+            description = "HTTP with JSON over the Unix socket of a running `fingerpost run`, and its GET \
+                           requests over TCP (`[listen]`). Streams are JSON lines. Every error is an \
+                           `ErrorDocument`.",
             version = "1",
             license(name = "MIT OR Apache-2.0")
         ),

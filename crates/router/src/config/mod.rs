@@ -11,6 +11,7 @@ mod mistakes;
 mod neighbor;
 mod size;
 mod store;
+mod tcp;
 mod workers;
 
 use std::fmt;
@@ -38,6 +39,7 @@ pub(crate) use merge::merged;
 use mistakes::{Document, Mistake};
 pub(crate) use neighbor::StaticNeighbor;
 pub(crate) use size::Size;
+pub(crate) use tcp::ListenConfig;
 pub(crate) use workers::{Cores, Workers};
 
 /// All that can be configured. Everything has a default, so that `run` works without a file.
@@ -63,6 +65,7 @@ pub(crate) struct Config {
     /// Link addresses that are set by hand.
     pub(crate) neighbor: Vec<StaticNeighbor>,
     pub(crate) control: ControlConfig,
+    pub(crate) listen: ListenConfig,
     pub(crate) cluster: Option<Cluster>,
 }
 
@@ -649,6 +652,7 @@ impl Config {
             wrong.push(Wrong::new("workers.cores", what));
         }
         wrong.extend(StaticNeighbor::check(&self.neighbor));
+        wrong.extend(self.listen.check());
         wrong.extend(self.cluster.iter().flat_map(Cluster::check));
         wrong
     }

@@ -17,9 +17,10 @@ use crate::api::backend;
 use crate::api::model::ConfigText;
 use crate::api::server::{Served, Server};
 use crate::api::socket::{self, Claimed, SocketError};
+use crate::api::tcp::TcpServed;
 use crate::cli::at::At;
 use crate::click::Stand;
-use crate::config::{Config, ControlConfig, PacketPath, Takeover};
+use crate::config::{Config, ListenConfig, PacketPath, Takeover};
 use crate::daemon::{self, Daemon, DaemonError, Lasting, Report, RunOptions, Said, StateFolder};
 use crate::{privilege, sys};
 
@@ -151,7 +152,7 @@ fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     }
     privilege::to_forward().map_err(DaemonError::from)?;
     // First of all: a second daemon would take the first one's interfaces.
-    let sockets = Sockets::claim(arguments.at.socket.as_deref(), &options.config.control)?;
+    let mut sockets = Sockets::claim(arguments.at.socket.as_deref(), &options.config)?;
     sys::catch_signals();
     let mut daemon = Daemon::start(&options)?;
     begin_log();
@@ -160,7 +161,7 @@ fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
         message(format_args!("capabilities that are not needed any more are kept: {error}"));
     }
     daemon.keep(lasting);
-    let (server, mut reload) = serve(&mut daemon, &sockets, arguments.file.clone())?;
+    let (server, mut reload) = serve(&mut daemon, &mut sockets, arguments.file.clone())?;
     tell(&mut daemon);
     let report = daemon.report();
     let taken_over = daemon.taken_over();
@@ -207,14 +208,16 @@ struct Sockets {
     reading: Claimed,
     /// Groups whose members may use them.
     groups: Groups,
+    /// The TCP listener, until it is served.
+    tcp: Option<TcpServed>,
 }
 
 impl Sockets {
-    /// Takes the socket of this name, or the usual one, and the one for reading beside it.
-    fn claim(named: Option<&Path>, config: &ControlConfig) -> Result<Self, SocketError> {
+    /// Takes the socket of this name, or the usual one, the one for reading beside it, and the address of the TCP listener.
+    fn claim(named: Option<&Path>, config: &Config) -> Result<Self, Failure> {
         let control = Claimed::new(socket::path(named))?;
         let reading = Claimed::new(socket::for_reading(control.path()))?;
-        let (groups, messages) = config.groups();
+        let (groups, messages) = config.control.groups();
         messages.iter().for_each(message);
         for (socket, group) in [(&control, &groups.write), (&reading, &groups.read)] {
             let Some(group) = group else { continue };
@@ -226,8 +229,27 @@ impl Sockets {
                 ));
             }
         }
-        Ok(Self { control, reading, groups })
+        let tcp = tcp_listener(&config.listen)?;
+        Ok(Self { control, reading, groups, tcp })
     }
+}
+
+fn tcp_listener(config: &ListenConfig) -> Result<Option<TcpServed>, Failure> {
+    let ListenConfig { names, token_file, .. } = config;
+    let Some(address) = config.address else { return Ok(None) };
+    let served = TcpServed::new(address, names, token_file.as_deref());
+    served.map(Some).map_err(|error| {
+        let remedy = match error.kind() {
+            io::ErrorKind::AddrInUse => " (end what listens there, or configure another address)",
+            io::ErrorKind::AddrNotAvailable => " (this host does not have that address)",
+            io::ErrorKind::PermissionDenied if address.port() < 1024 => {
+                " (take a port from 1024 on, or add CAP_NET_BIND_SERVICE)"
+            }
+            kind => privilege::to_read(kind),
+        };
+        let words = format_args!("[listen] address {address}: {error}{remedy}");
+        Failure::outside(error.kind(), words)
+    })
 }
 
 /// The files that a run reads, and may read again.
@@ -241,10 +263,10 @@ fn files(arguments: &Arguments, config: &Config) -> Vec<PathBuf> {
 /// Serves the control API: for clients, and for SIGHUP.
 fn serve(
     daemon: &mut Daemon,
-    sockets: &Sockets,
+    sockets: &mut Sockets,
     file: Option<PathBuf>,
 ) -> Result<(Server, Reload), Failure> {
-    let Sockets { control, reading, groups } = sockets;
+    let Sockets { control, reading, groups, tcp } = sockets;
     let failed = |error: io::Error| {
         let words = format_args!("control socket {}: {error}", control.path().display());
         Failure::outside(error.kind(), words)
@@ -252,12 +274,17 @@ fn serve(
     let (requests, queue) = backend::channel().map_err(failed)?;
     let reload = Reload::new(file, requests.clone());
     let served = |socket: &Claimed, read_only| {
-        socket.listener().map(|listener| Served { listener, read_only }).map_err(failed)
+        socket.listener().map(|listener| Served::Unix(listener, read_only)).map_err(failed)
     };
-    let both = vec![served(control, false)?, served(reading, true)?];
-    let server = Server::start(both, groups.clone(), requests).map_err(failed)?;
+    let mut all = vec![served(control, false)?, served(reading, true)?];
+    let address = tcp.as_ref().and_then(TcpServed::address);
+    all.extend(tcp.take().map(Served::Tcp));
+    let server = Server::start(all, groups.clone(), requests).map_err(failed)?;
     daemon.serve(queue);
     message(format_args!("control socket {}", control.path().display()));
+    if let Some(address) = address {
+        message(format_args!("listening for requests to read on http://{address}"));
+    }
     Ok((server, reload))
 }
 

@@ -452,6 +452,7 @@ impl Running {
         let [new_read, new_write] = new.control.words();
         changes.word("control.read_group", &read, &new_read, true);
         changes.word("control.write_group", &write, &new_write, true);
+        changes.word("listen", &old.listen.words(), &new.listen.words(), true);
         let cluster = |config: &Config| config.cluster.as_ref().map(|c| format!("node {}", c.node));
         if old.cluster != new.cluster {
             let (was, is) = (cluster(old), cluster(new));

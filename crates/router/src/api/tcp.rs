@@ -1,0 +1,257 @@
+//! The TCP listener: the paths that read, for browsers and collectors.
+//!
+//! What arrives here can come from any process of this host, or from a page of another site in somebody's browser. So a request
+//! only reads, whatever path it names; its `Host` is an address or a known name, so that a foreign name that was pointed at this
+//! address (DNS rebinding) reads nothing; pages of other sites cannot make requests; and with a token file each request needs
+//! the token. A client that stops reading its response is disconnected by the kernel.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::path::Path;
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::header::{AUTHORIZATION, HOST, HeaderName, HeaderValue, WWW_AUTHENTICATE};
+use axum::http::{HeaderMap, Method};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use sha2::{Digest, Sha256};
+
+use super::error::{ApiError, Code};
+use crate::sys;
+
+/// Longest time for which a client may leave what was sent to it unread.
+const LONGEST_UNREAD_MS: i32 = 30_000;
+/// Shortest token: what is shorter can be found by trying.
+const SHORTEST_TOKEN: usize = 16;
+/// Headers of every response: it is for pages of this listener alone, which load nothing from elsewhere.
+const HEADERS: [(&str, &str); 4] = [
+    (
+        "content-security-policy",
+        "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
+    ("cross-origin-resource-policy", "same-origin"),
+    ("referrer-policy", "no-referrer"),
+    ("x-content-type-options", "nosniff"),
+];
+
+/// A listening address, and which requests are admitted there.
+#[derive(Debug)]
+pub(crate) struct TcpServed {
+    /// The socket, which must not block.
+    pub(super) listener: TcpListener,
+    pub(super) admission: Arc<Admission>,
+}
+
+impl TcpServed {
+    /// Listens at the address. Requests name it, `localhost` or one of `names`, and have the token of the file, if there is one.
+    ///
+    /// # Errors
+    /// When something else listens there, the host does not have the address, or the file has no token.
+    pub(crate) fn new(
+        address: SocketAddr,
+        names: &[String],
+        token_file: Option<&Path>,
+    ) -> io::Result<Self> {
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        // Connections inherit it.
+        sys::disconnect_idle_readers(&listener, LONGEST_UNREAD_MS)?;
+        let names = names.iter().map(|name| name.to_ascii_lowercase()).collect();
+        let token = token_file.map(token).transpose()?;
+        let admission = Admission { is_loopback: address.ip().is_loopback(), names, token };
+        Ok(Self { listener, admission: Arc::new(admission) })
+    }
+
+    /// Its address, with the port that it has.
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        self.listener.local_addr().ok()
+    }
+}
+
+/// Digest of the token in a file.
+fn token(path: &Path) -> io::Result<[u8; 32]> {
+    let failed = |error: io::Error| {
+        io::Error::new(error.kind(), format!("token file {}: {error}", path.display()))
+    };
+    let text = fingerpost_lpm::input::read_text(path).map_err(failed)?;
+    let token = text.trim_end();
+    let is_token = token.len() >= SHORTEST_TOKEN && token.bytes().all(|b| b.is_ascii_graphic());
+    if !is_token {
+        let what = format!("a line of at least {SHORTEST_TOKEN} letters and digits is needed");
+        return Err(failed(io::Error::new(io::ErrorKind::InvalidData, what)));
+    }
+    Ok(Sha256::digest(token).into())
+}
+
+/// Which requests are admitted.
+#[derive(Debug)]
+pub(super) struct Admission {
+    is_loopback: bool,
+    names: Vec<String>,
+    /// Digest of the token: comparing digests takes no time that depends on the token.
+    token: Option<[u8; 32]>,
+}
+
+impl Admission {
+    fn check(&self, request: &Request) -> Result<(), ApiError> {
+        let (method, headers) = (request.method(), request.headers());
+        if method != Method::GET && method != Method::HEAD {
+            let words = "over TCP requests only read: GET or HEAD";
+            return Err(ApiError::new(Code::MethodNotAllowed, words));
+        }
+        self.check_host(headers)?;
+        check_site(headers)?;
+        self.check_token(headers)
+    }
+
+    fn check_host(&self, headers: &HeaderMap) -> Result<(), ApiError> {
+        let host = headers.get(HOST).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let name = name(host).to_ascii_lowercase();
+        let known = match name.parse::<IpAddr>() {
+            Ok(addr) => addr.is_loopback() || !self.is_loopback,
+            Err(_) => name == "localhost" || self.names.contains(&name),
+        };
+        if known {
+            return Ok(());
+        }
+        let words = format!("`{host}` is no name of this listener: add it to `[listen] names`");
+        Err(ApiError::at(Code::Forbidden, "host", words))
+    }
+
+    fn check_token(&self, headers: &HeaderMap) -> Result<(), ApiError> {
+        let Some(token) = &self.token else { return Ok(()) };
+        let given = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let given = given.and_then(|text| text.strip_prefix("Bearer "));
+        if given.is_some_and(|given| <[u8; 32]>::from(Sha256::digest(given)) == *token) {
+            return Ok(());
+        }
+        let words = "the token of `[listen] token_file` is needed: Authorization: Bearer TOKEN";
+        Err(ApiError::at(Code::Unauthorized, "authorization", words))
+    }
+}
+
+/// Refuses what a page of another site requests. A browser names the origin of a request (Fetch Metadata); to follow a link is
+/// fine.
+fn check_site(headers: &HeaderMap) -> Result<(), ApiError> {
+    let is = |name, value| headers.get(name).is_some_and(|given: &HeaderValue| given == value);
+    let is_foreign = is("sec-fetch-site", "cross-site") || is("sec-fetch-site", "same-site");
+    if is_foreign && !is("sec-fetch-mode", "navigate") {
+        return Err(ApiError::new(Code::Forbidden, "pages of other sites may not read this"));
+    }
+    Ok(())
+}
+
+/// Name or address in a `Host` header, without its port.
+fn name(host: &str) -> &str {
+    match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => host.split(':').next().unwrap_or_default(),
+    }
+}
+
+/// Serves what is admitted.
+pub(super) async fn admit(
+    State(admission): State<Arc<Admission>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let mut response = match admission.check(&request) {
+        Ok(()) => next.run(request).await,
+        Err(error) => {
+            let needs_token = error.code == Code::Unauthorized;
+            let mut response = error.into_response();
+            if needs_token {
+                response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            }
+            response
+        }
+    };
+    for (name, value) in HEADERS {
+        let (name, value) = (HeaderName::from_static(name), HeaderValue::from_static(value));
+        response.headers_mut().insert(name, value);
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+
+    use super::*;
+
+    fn request(method: &str, headers: &[(&str, &str)]) -> Request {
+        let mut request = Request::builder().method(method).uri("/v1/status");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        request.body(Body::empty()).unwrap()
+    }
+
+    #[test]
+    fn requests_name_this_host_and_only_read() {
+        let admission = |is_loopback, token: Option<&str>| Admission {
+            is_loopback,
+            names: vec!["r1.example".to_owned()],
+            token: token.map(|token| Sha256::digest(token).into()),
+        };
+        let refused = |admission: &Admission, method: &str, headers: &[(&str, &str)]| {
+            admission.check(&request(method, headers)).err().map(|error| error.code)
+        };
+        let local = admission(true, None);
+        for (host, code) in [
+            ("127.0.0.1:9477", None),
+            ("[::1]:9477", None),
+            ("LOCALHOST", None),
+            ("r1.Example:9477", None),
+            ("evil.example:9477", Some(Code::Forbidden)),
+            ("192.0.2.1", Some(Code::Forbidden)),
+            ("localhost.evil.example", Some(Code::Forbidden)),
+            ("", Some(Code::Forbidden)),
+        ] {
+            assert_eq!(refused(&local, "GET", &[("host", host)]), code, "{host}");
+        }
+        assert_eq!(refused(&local, "GET", &[]), Some(Code::Forbidden));
+        assert_eq!(refused(&admission(false, None), "GET", &[("host", "192.0.2.1")]), None);
+        assert_eq!(refused(&local, "HEAD", &[("host", "localhost")]), None);
+        for method in ["POST", "PUT", "DELETE", "OPTIONS", "TRACE"] {
+            let code = refused(&local, method, &[("host", "localhost")]);
+            assert_eq!(code, Some(Code::MethodNotAllowed), "{method}");
+        }
+        for (site, mode, code) in [
+            ("cross-site", "no-cors", Some(Code::Forbidden)),
+            ("same-site", "cors", Some(Code::Forbidden)),
+            ("cross-site", "navigate", None),
+            ("same-origin", "cors", None),
+            ("none", "navigate", None),
+        ] {
+            let headers =
+                [("host", "localhost"), ("sec-fetch-site", site), ("sec-fetch-mode", mode)];
+            assert_eq!(refused(&local, "GET", &headers), code, "{site} {mode}");
+        }
+        let with_token = admission(true, Some("0123456789abcdef"));
+        for (given, code) in [
+            ("Bearer 0123456789abcdef", None),
+            ("Bearer 0123456789abcdeF", Some(Code::Unauthorized)),
+            ("Basic 0123456789abcdef", Some(Code::Unauthorized)),
+            ("", Some(Code::Unauthorized)),
+        ] {
+            let headers = [("host", "localhost"), ("authorization", given)];
+            assert_eq!(refused(&with_token, "GET", &headers), code, "{given}");
+        }
+    }
+
+    #[test]
+    fn a_token_is_a_line_that_nobody_guesses() {
+        let path = std::env::temp_dir().join(format!("fp-token-{}", std::process::id()));
+        let write = |text: &str| std::fs::write(&path, text).unwrap();
+        write("0123456789abcdef\n");
+        assert_eq!(token(&path).unwrap(), <[u8; 32]>::from(Sha256::digest("0123456789abcdef")));
+        for text in ["", "short\n", "0123456789 abcdef", "0123456789abcdef\nmore\n"] {
+            write(text);
+            assert!(token(&path).unwrap_err().to_string().contains("at least 16"), "{text:?}");
+        }
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(token(&path).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+}

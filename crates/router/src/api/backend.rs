@@ -22,6 +22,7 @@ use super::config::{ConfigApplied, ConfigApply, ConfigEntry, ConfigShown};
 use super::error::ApiError;
 use super::features::{Feature, FeatureRow};
 use super::graph::{ElementTimes, GraphStats, PacketTrace, TraceQuery, WhyAnswer, WhyQuery};
+use super::map::{MapChanges, MapFound, MapRead};
 use super::model::{
     AlgorithmChange, ConfigChange, ConfigText, Event, Fib, Group, Interface, Neighbor,
     NeighborChange, NeighborChanged, NextHop, RouteAnswer, RouteChange, RouteChanged, RouteQuery,
@@ -69,6 +70,10 @@ pub(crate) trait Backend {
     fn next_routes(&mut self, session: u64) -> Result<(Vec<u8>, bool), ApiError>;
     /// Events after a sequence number, and the number to continue from. Without a number: from now on.
     fn events(&self, since: Option<u64>) -> (Vec<Event>, u64);
+    /// Best routes of a table, for pictures of the address space.
+    fn map_routes(&self, read: MapRead) -> Result<MapFound, ApiError>;
+    /// Prefixes of a table and family whose best route changed after a notice.
+    fn map_changes(&self, table: u32, family: u8, since: Option<u64>) -> MapChanges;
     /// Next hops, without groups.
     fn next_hops(&self) -> Vec<NextHop>;
     /// Next-hop groups and their members.

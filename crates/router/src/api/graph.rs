@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
+use fingerpost_io::xdp::forward::reasons::LeftAlone;
+use fingerpost_packet::DropReason;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use utoipa::{IntoParams, ToSchema};
@@ -40,6 +42,51 @@ pub(crate) struct GraphStats {
     pub(crate) timed: Option<f64>,
     /// Packets that the XDP datapath handled without the graph.
     pub(crate) drivers: DriverStats,
+    /// Edges of the graph.
+    #[serde(default)]
+    pub(crate) edges: Vec<GraphEdge>,
+}
+
+/// Edge of the graph, from an output to an element.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub(crate) struct GraphEdge {
+    /// Name of the element that sends.
+    pub(crate) from: String,
+    /// Output of that element, by number.
+    pub(crate) output: usize,
+    /// Name of the output, where it has one.
+    pub(crate) output_name: Option<String>,
+    /// Name of the element that receives.
+    pub(crate) to: String,
+    /// Whether it closes a cycle.
+    pub(crate) back: bool,
+    /// Whether the receiving element takes packets from the other one, instead of being sent them.
+    pub(crate) pulls: bool,
+}
+
+/// Reason for which packets are dropped, or leave the XDP datapath.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub(crate) struct ReasonRow {
+    /// Name in counters.
+    pub(crate) name: String,
+    /// Meaning, in a sentence.
+    pub(crate) meaning: String,
+    /// Whether the XDP datapath counts it; else the graph does.
+    pub(crate) xdp: bool,
+}
+
+/// All reasons for which packets are dropped, or leave the XDP datapath.
+#[cfg_attr(test, utoipa::path(get, path = "/v1/drop-reasons", responses(
+    (status = 200, body = Vec<ReasonRow>), (status = "default", body = ErrorDocument))))]
+pub(super) async fn drop_reasons() -> Answer<Vec<ReasonRow>> {
+    let row = |name: &str, meaning: &str, xdp| ReasonRow {
+        name: name.to_owned(),
+        meaning: meaning.to_owned(),
+        xdp,
+    };
+    let graph = DropReason::ALL.iter().map(|reason| row(reason.name(), reason.summary(), false));
+    let xdp = LeftAlone::ALL.iter().map(|reason| row(reason.name(), reason.summary(), true));
+    Ok(Json(graph.chain(xdp).collect()))
 }
 
 /// Counters of one element of one worker.

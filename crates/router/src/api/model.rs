@@ -303,6 +303,9 @@ pub(crate) struct Fib {
     pub(crate) longest_delay_ms: f64,
     /// Algorithms that failed for this table and are not tried again.
     pub(crate) banned: Vec<String>,
+    /// Fitness of each algorithm for the table as it is.
+    #[serde(default)]
+    pub(crate) fitness: Vec<Fitness>,
     /// Memory that the XDP datapath reads as well; null where it reads none of the table.
     #[serde(default)]
     pub(crate) shared: Option<SharedMemory>,
@@ -310,6 +313,15 @@ pub(crate) struct Fib {
     /// where no interface has an XDP program that forwards.
     #[serde(default)]
     pub(crate) in_xdp: Option<bool>,
+}
+
+/// Fitness of an algorithm for a table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub(crate) struct Fitness {
+    /// Name of the algorithm.
+    pub(crate) name: String,
+    /// Its score, 0 to 255: the highest is chosen, unless one is pinned.
+    pub(crate) fitness: u8,
 }
 
 impl Fib {

@@ -35,7 +35,7 @@ use super::model::{
 };
 use super::saved::{self, Persist};
 use super::tcp::{self, TcpServed};
-use super::{cluster, config, features, graph, source_filters, streams};
+use super::{cluster, config, features, graph, map, page, source_filters, streams};
 use crate::privilege;
 
 /// Threads for the long parts of requests.
@@ -102,7 +102,8 @@ pub(crate) enum Served {
 }
 
 async fn serve(sockets: Vec<Served>, groups: Arc<Groups>, requests: Requests) {
-    let router = router().layer(Extension(requests.clone())).with_state(requests);
+    let router = router().layer(Extension(requests.clone())).layer(Extension(map::Maps::default()));
+    let router = router.with_state(requests);
     let connections = Connections::default();
     let served = sockets.into_iter().map(|served| {
         let (mut router, groups) = (router.clone(), groups.clone());
@@ -277,6 +278,8 @@ paths! {
     read: get "/v1/cluster" cluster::cluster;
     write: post "/v1/cluster/drain" cluster::drain;
     read: get "/v1/graph" graph::graph;
+    read: get "/v1/drop-reasons" graph::drop_reasons;
+    read: get "/v1/map" map::map;
     write: put "/v1/graph" graph::swap;
     admin: get "/v1/trace" graph::trace;
     read: get "/v1/why" graph::why;
@@ -290,6 +293,7 @@ fn router() -> axum::Router<Requests> {
     let document = || async { ([(CONTENT_TYPE, "application/json")], DESCRIPTION) };
     let read = || axum::middleware::from_fn(access::read);
     paths()
+        .merge(page::paths().layer(read()))
         .route("/openapi.json", axum::routing::get(document).layer(read()))
         .route(FORMER_SOURCES, axum::routing::get(former_sources).layer(read()))
         .fallback(|| async { ApiError::new(Code::NotFound, "no such path: see /openapi.json") })

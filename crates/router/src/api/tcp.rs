@@ -3,7 +3,7 @@
 //! What arrives here can come from any process of this host, or from a page of another site in somebody's browser. So a request
 //! only reads, whatever path it names; its `Host` is an address or a known name, so that a foreign name that was pointed at this
 //! address (DNS rebinding) reads nothing; pages of other sites cannot make requests; and with a token file each request needs
-//! the token. A client that stops reading its response is disconnected by the kernel.
+//! the token, except for the files of the page. A client that stops reading its response is disconnected by the kernel.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -18,6 +18,7 @@ use axum::response::{IntoResponse, Response};
 use sha2::{Digest, Sha256};
 
 use super::error::{ApiError, Code};
+use super::page;
 use crate::sys;
 
 /// Longest time for which a client may leave what was sent to it unread.
@@ -102,7 +103,10 @@ impl Admission {
         }
         self.check_host(headers)?;
         check_site(headers)?;
-        self.check_token(headers)
+        match page::is_file(request.uri().path()) {
+            true => Ok(()),
+            false => self.check_token(headers),
+        }
     }
 
     fn check_host(&self, headers: &HeaderMap) -> Result<(), ApiError> {

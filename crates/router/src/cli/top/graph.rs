@@ -85,7 +85,8 @@ impl Look {
         };
         let elements: Option<Vec<_>> = rows(&stats).map(element).collect();
         let elements = elements.ok_or_else(|| client.protocol("no `stats` as of this version"))?;
-        let graph = GraphStats { elements, timed, drivers: DriverStats::default() };
+        let drivers = DriverStats::default();
+        let graph = GraphStats { elements, timed, drivers, edges: Vec::new() };
         let workers = rows(&workers)
             .map(|row| row.iter().map_while(|cell| cell.parse().ok()).collect())
             .collect();

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use fingerpost_io::xdp::forward::TableMemory;
-use fingerpost_lpm::{Addr, registry};
+use fingerpost_lpm::{Addr, Algorithm, Routes, registry};
 use fingerpost_route::fib::Fib;
 use fingerpost_route::rib::Rib;
 use fingerpost_route::source::words::unknown;
@@ -42,8 +42,12 @@ impl View<'_> {
             };
             let known = self.control.ribs(table).zip(self.control.fibs(table));
             let ((rib_v4, rib_v6), (fib_v4, fib_v6)) = known.expect("tables stay");
-            rows.push(self.fib(table, rib_v4, fib_v4, attached, shared(0, rib_v4.len())));
-            rows.push(self.fib(table, rib_v6, fib_v6, attached, shared(1, rib_v6.len())));
+            let fitness_v4 = fitness(registry::v4(), rib_v4);
+            let fib = self.fib(table, rib_v4, fib_v4, attached, shared(0, rib_v4.len()));
+            rows.push(model::Fib { fitness: fitness_v4, ..fib });
+            let fitness_v6 = fitness(registry::v6(), rib_v6);
+            let fib = self.fib(table, rib_v6, fib_v6, attached, shared(1, rib_v6.len()));
+            rows.push(model::Fib { fitness: fitness_v6, ..fib });
         }
         rows
     }
@@ -86,10 +90,24 @@ impl View<'_> {
             last_build_ms: ms(report.counts.last_build),
             longest_delay_ms: ms(report.counts.longest_delay),
             banned: report.banned.into_iter().map(str::to_owned).collect(),
+            fitness: Vec::new(),
             in_xdp: attached.then_some(shared.is_some()),
             shared,
         }
     }
+}
+
+/// Fitness of algorithms for a table as it is.
+fn fitness<A: Addr>(
+    algorithms: impl Iterator<Item = &'static Algorithm<A>>,
+    rib: &Rib<A>,
+) -> Vec<model::Fitness> {
+    let stats = rib.stats();
+    let row = |algorithm: &Algorithm<A>| model::Fitness {
+        name: algorithm.name.to_owned(),
+        fitness: (algorithm.fitness)(&stats),
+    };
+    algorithms.map(row).collect()
 }
 
 /// Has the FIBs use an algorithm and no other, or choose again; returns their families.

@@ -8,7 +8,7 @@ use fingerpost_packet::{DropReason, OpenPolicy, Plan};
 
 use super::View;
 use crate::api::error::{ApiError, Code, Detail};
-use crate::api::graph::{DriverStats, ElementStats, ElementTimes, GraphStats};
+use crate::api::graph::{DriverStats, ElementStats, ElementTimes, GraphEdge, GraphStats};
 use crate::api::model::ConfigText;
 use crate::click;
 use crate::daemon::workers::WorkerHandle;
@@ -41,7 +41,32 @@ impl View<'_> {
                 dropped,
                 left: counted(false).map(|(name, n)| (name.to_owned(), n)).collect(),
             },
+            edges: self.edges(),
         }
+    }
+
+    /// Edges between the elements, in the order of their senders.
+    fn edges(&self) -> Vec<GraphEdge> {
+        let nodes = self.graph.plan().nodes();
+        let edge = |from: usize, output: usize, to: usize, back, pulls| GraphEdge {
+            from: nodes[from].name.to_string(),
+            output,
+            output_name: nodes[from].class.spec.output_names.get(output).map(|name| (*name).into()),
+            to: nodes[to].name.to_string(),
+            back,
+            pulls,
+        };
+        let mut edges = Vec::new();
+        for (at, node) in nodes.iter().enumerate() {
+            for (output, to) in node.outputs.iter().enumerate() {
+                let edge = to.map(|to| edge(at, output, usize::from(to.node), to.back, false));
+                edges.extend(edge);
+            }
+            for from in node.inputs.iter().flatten() {
+                edges.push(edge(usize::from(from.node), usize::from(from.output), at, false, true));
+            }
+        }
+        edges
     }
 
     /// Interfaces whose drivers forward.

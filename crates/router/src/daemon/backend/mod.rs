@@ -14,6 +14,7 @@ mod graph;
 mod hops;
 mod links;
 mod lookup;
+mod map;
 pub(super) mod neighbors;
 pub(crate) mod routes;
 mod saving;
@@ -37,6 +38,7 @@ use crate::api::config::{ConfigApplied, ConfigApply, ConfigEntry, ConfigShown};
 use crate::api::error::{ApiError, Code};
 use crate::api::features::{Feature, FeatureRow};
 use crate::api::graph::{ElementTimes, GraphStats, PacketTrace, TraceQuery, WhyAnswer, WhyQuery};
+use crate::api::map::{MapChanges, MapFound, MapRead};
 use crate::api::model::{
     AlgorithmChange, ConfigChange, ConfigText, Event, Fib, Group, Interface, Neighbor,
     NeighborChange, NeighborChanged, NextHop, RouteAnswer, RouteChange, RouteChanged, RouteQuery,
@@ -174,6 +176,14 @@ impl Backend for Daemon {
 
     fn events(&self, since: Option<u64>) -> (Vec<Event>, u64) {
         self.view().events_since(since)
+    }
+
+    fn map_routes(&self, read: MapRead) -> Result<MapFound, ApiError> {
+        self.view().map_routes(read)
+    }
+
+    fn map_changes(&self, table: u32, family: u8, since: Option<u64>) -> MapChanges {
+        self.view().map_changes(table, family, since)
     }
 
     fn next_hops(&self) -> Vec<NextHop> {

@@ -4,6 +4,7 @@
 //! the release build, which `cargo xtask test` makes first.
 
 pub mod bird;
+pub mod browser;
 pub mod click;
 pub mod configuration;
 pub mod folder;

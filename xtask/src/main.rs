@@ -6,6 +6,7 @@
 mod cost;
 mod debian;
 mod fuzz;
+mod lanes;
 mod lines;
 mod peers;
 mod sanitize;

@@ -36,6 +36,11 @@ pub(crate) fn system(words: &str) -> Command {
     command
 }
 
+/// A command like [`command`] that runs in the time that others leave on the processors.
+pub(crate) fn idle(words: &str) -> Command {
+    if find("chrt").is_some() { command(&format!("chrt --idle 0 {words}")) } else { command(words) }
+}
+
 /// `command` as one would type it, with the variables it adds to the environment.
 pub(crate) fn shown(command: &Command) -> String {
     let mut text = String::new();
@@ -101,8 +106,16 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
 ///
 /// # Errors
 /// When it cannot be started or read.
-pub(crate) fn lines(command: &mut Command, mut each: impl FnMut(&str)) -> Result<ExitStatus> {
+pub(crate) fn lines(command: &mut Command, each: impl FnMut(&str)) -> Result<ExitStatus> {
     println!("$ {}", shown(command));
+    read(command, each)
+}
+
+/// Like [`lines`], without printing the command.
+///
+/// # Errors
+/// When it cannot be started or read.
+pub(crate) fn read(command: &mut Command, mut each: impl FnMut(&str)) -> Result<ExitStatus> {
     let (reader, writer) = io::pipe().context("cannot make a pipe")?;
     command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
     let mut child = command.spawn().with_context(|| format!("cannot start {}", shown(command)))?;

@@ -124,6 +124,8 @@ pub(crate) struct TestReader<'a> {
     /// Tests of all programs of this step.
     ran: u64,
     failed_before: u64,
+    /// Failed tests before the program that runs.
+    failed_before_program: u64,
 }
 
 impl<'a> TestReader<'a> {
@@ -138,6 +140,7 @@ impl<'a> TestReader<'a> {
             skipped_here: 0,
             ran: 0,
             failed_before,
+            failed_before_program: failed_before,
         }
     }
 
@@ -161,6 +164,7 @@ impl<'a> TestReader<'a> {
         if let Some(program) = line.trim_start().strip_prefix("Running ") {
             self.program = program_name(program);
             program.clone_into(&mut self.running);
+            self.failed_before_program = self.tally.failed;
         } else if let Some(program) = line.trim_start().strip_prefix("Doc-tests ") {
             self.program = format!("documentation of {program}");
         } else if line == "successes:" {
@@ -194,6 +198,15 @@ impl<'a> TestReader<'a> {
             }
         }
         false
+    }
+
+    /// The program that was running is over. A failure without a failed test, such as a program that died, is one.
+    pub(crate) fn program_ended(&mut self, ok: bool) {
+        if !ok && self.tally.failed == self.failed_before_program {
+            self.tally.fail(&format!("{} ({})", self.step, self.program));
+        }
+        self.section = Section::Open;
+        self.skipped_here = 0;
     }
 
     /// The step is over. A failure without a failed test, such as code that does not compile or a
@@ -318,6 +331,26 @@ test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
         // What failed tests wrote is shown, what passed ones wrote is not.
         assert!(shown.iter().any(|l| l == "skipped: needs luck"));
         assert!(!shown.iter().any(|l| l == "hello"));
+    }
+
+    #[test]
+    fn each_program_that_dies_is_a_failure() {
+        let mut tally = Tally::default();
+        let mut reader = TestReader::new("step", &mut tally);
+        for (name, line, ok) in [
+            ("a", "test result: FAILED. 0 passed; 1 failed; 0 ignored", false),
+            ("b", "error: signal 11", false),
+            ("c", "test result: ok. 2 passed; 0 failed; 0 ignored", true),
+            ("d", "", false),
+        ] {
+            reader.line(&format!("     Running tests/{name}.rs (target/{name}-1)"));
+            reader.line(line);
+            reader.program_ended(ok);
+        }
+        reader.end(true);
+        let report = tally.report();
+        assert!(report.ends_with("\n2 passed, 3 failed, 0 skipped"), "{report}");
+        assert!(report.contains("failed: step (b: tests/b.rs)\nfailed: step (d: tests/d.rs)"));
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! `cargo xtask test` and `cargo xtask check`: every step runs, whatever became of the one before. One that only builds
-//! works beside others until it is needed. The last step runs in a machine of its own what skipped for want of one.
+//! `cargo xtask test` and `cargo xtask check`: every step runs, whatever became of the one before. Steps that others do not
+//! wait for work beside them. The last step runs in a machine of its own what skipped for want of one.
 //!
 //! The last line of standard output is `N passed, N failed, N skipped`, alone; the exit status is 1
 //! when anything failed. A step that is no test, such as the linter, counts as one. All that the
@@ -8,12 +8,13 @@
 use std::fs::File;
 use std::io::Write;
 use std::process::{Command, ExitStatus};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow, ensure};
 
 use crate::debian;
+use crate::lanes;
 use crate::peers;
 use crate::sh;
 use crate::tally::{Tally, TestReader};
@@ -26,6 +27,19 @@ enum Kind {
     Gate,
     /// Counted by the tests it runs.
     Tests,
+    /// Likewise: `cargo test` builds them, and they run in lanes.
+    Programs,
+}
+
+/// When a step works.
+#[derive(Clone, Copy, PartialEq)]
+enum Turn {
+    /// In its place, after those before it.
+    InOrder,
+    /// From the beginning, beside those that stand before it: the last crates of a release build keep one core alone.
+    Ahead,
+    /// Beside the test programs, in the time that they leave on the processors: they wait more than they work.
+    Beside,
 }
 
 /// One plain command.
@@ -37,14 +51,15 @@ struct Step {
     command: &'static str,
     /// Also without namespaces and release builds.
     quick: bool,
-    /// Begins before all others, and works beside those that stand before it: the last crates of a release build
-    /// keep one core alone.
-    ahead: bool,
+    turn: Turn,
 }
 
 /// Builds the programs as they are shipped.
 pub(crate) const RELEASE: &str =
     "cargo build --release --package fingerpost --package fingerpost-lab";
+
+/// Arguments of test programs: without the first nothing would be counted as skipped.
+const SHOWN: &[&str] = &["--show-output"];
 
 const STEPS: &[Step] = &[
     gate("format", "cargo fmt --all --check"),
@@ -52,47 +67,52 @@ const STEPS: &[Step] = &[
     gate("format of peers", "cargo fmt --manifest-path lab/peers/crates/Cargo.toml --check"),
     gate("format of fuzz", "cargo fmt --manifest-path fuzz/Cargo.toml --check"),
     gate("lines", "cargo xtask lines"),
-    gate("lint", "cargo clippy --workspace --all-targets --all-features -- -D warnings"),
     // What is linked (deny.toml). Building cargo-deny takes longer than all other steps: it runs where it is installed,
     // and tests/tests/licences.rs holds the same by itself but for advisories.
     gate("deny", "cargo deny check licenses bans sources"),
     gate("advisories", "cargo deny check advisories"),
-    // The lookup crate is for kernels and other places without an operating system too.
-    gate("no_std", "cargo check --package fingerpost-lpm --no-default-features"),
-    Step {
-        env: &[("RUSTDOCFLAGS", crate::DOC_FLAGS)],
-        quick: false,
-        ..gate("docs", "cargo doc --workspace --all-features --no-deps")
-    },
     // Before the release build is waited for, which keeps one core alone for minutes.
     Step {
         quick: false,
         ..gate("test programs", "cargo test --workspace --all-features --no-run")
     },
     // The tests in namespaces start the programs as they are shipped.
-    Step { quick: false, ahead: true, ..gate("release", RELEASE) },
+    Step { quick: false, turn: Turn::Ahead, ..gate("release", RELEASE) },
+    beside(gate("lint", "cargo clippy --workspace --all-targets --all-features -- -D warnings")),
+    // The lookup crate is for kernels and other places without an operating system too.
+    beside(gate("no_std", "cargo check --package fingerpost-lpm --no-default-features")),
     Step {
-        name: "tests",
+        env: &[("RUSTDOCFLAGS", crate::DOC_FLAGS)],
+        quick: false,
+        ..beside(gate("docs", "cargo doc --workspace --all-features --no-deps"))
+    },
+    Step {
         kind: Kind::Tests,
-        env: &[],
-        command: "cargo test --workspace --all-features --no-fail-fast -- --show-output",
-        quick: true,
-        ahead: false,
+        ..beside(gate(
+            "examples in documentation",
+            "cargo test --workspace --all-features --doc --no-fail-fast -- --show-output",
+        ))
     },
     // Every interleaving of publishing and reading. `--cfg loom` swaps the atomics of the whole
     // crate, so it has a target folder of its own; tests for it are named `loom_`.
     Step {
-        name: "loom",
         kind: Kind::Tests,
         env: &[("RUSTFLAGS", "--cfg loom"), ("CARGO_TARGET_DIR", "target/loom")],
-        command: "cargo test --package fingerpost-route --lib --no-fail-fast loom_ -- --show-output",
         quick: false,
-        ahead: false,
+        ..beside(gate(
+            "loom",
+            "cargo test --package fingerpost-route --lib --no-fail-fast loom_ -- --show-output",
+        ))
     },
+    Step { kind: Kind::Programs, ..gate("tests", "cargo test --workspace --all-features") },
 ];
 
 const fn gate(name: &'static str, command: &'static str) -> Step {
-    Step { name, kind: Kind::Gate, env: &[], command, quick: true, ahead: false }
+    Step { name, kind: Kind::Gate, env: &[], command, quick: true, turn: Turn::InOrder }
+}
+
+const fn beside(step: Step) -> Step {
+    Step { turn: Turn::Beside, ..step }
 }
 
 /// All of it.
@@ -111,105 +131,138 @@ pub(crate) fn check(args: &[String]) -> Result<()> {
 
 fn all(quick: bool) -> Result<()> {
     let log = sh::scratch("")?.join("test.log");
-    let mut log = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
-    let mut tally = Tally::default();
-    let steps = || STEPS.iter().filter(|step| step.quick || !quick);
-    let mut ahead: Vec<_> = steps().filter(|step| step.ahead).map(begin).collect();
-    for step in steps() {
-        if let Some(at) = ahead.iter().position(|begun| begun.step.name == step.name) {
-            end(ahead.swap_remove(at), &mut tally, &mut log)?;
-            continue;
-        }
+    let log = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
+    let mut book = Book { tally: Tally::default(), log };
+    let (mut ahead, mut beside, mut in_order) = (Vec::new(), Vec::new(), Vec::new());
+    for step in STEPS.iter().filter(|step| step.quick || !quick) {
         if let Some(needs) = component_missing(step.name) {
             println!("skipped: needs {needs}");
-            tally.skip(step.name, needs);
+            book.tally.skip(step.name, needs);
             continue;
         }
-        let mut command = sh::command(step.command);
-        command.envs(step.env.iter().copied());
-        if quick && step.kind == Kind::Tests {
-            command.env("FINGERPOST_QUICK", "1");
+        match step.turn {
+            Turn::InOrder => in_order.push(step),
+            Turn::Ahead => ahead.push(thread::spawn(|| step.work(step.command_line(), false))),
+            Turn::Beside => beside.push(step),
         }
+    }
+    for step in in_order {
         let began = Instant::now();
-        if let Err(error) = run(step, &mut command, &mut tally, &mut log) {
-            println!("{error:#}");
-            tally.gate(step.name, false);
+        if step.kind == Kind::Programs {
+            for work in ahead.drain(..) {
+                book.enter(work.join().map_err(|_| anyhow!("a step is lost"))?)?;
+            }
+            let beside = std::mem::take(&mut beside);
+            let beside = thread::spawn(|| beside.into_iter().map(Step::work_idle).collect());
+            if let Err(error) = book.programs(step, quick) {
+                println!("{error:#}");
+                book.tally.gate(step.name, false);
+            }
+            let done: Vec<Done> = beside.join().map_err(|_| anyhow!("a step is lost"))?;
+            done.into_iter().try_for_each(|done| book.enter(done))?;
+        } else {
+            book.enter(step.work(step.command_line(), true))?;
         }
         println!("{}: {} s\n", step.name, began.elapsed().as_secs());
     }
     let began = Instant::now();
-    if let Err(error) = in_machine(&mut tally, &mut log) {
+    if let Err(error) = in_machine(&mut book.tally, &mut book.log) {
         println!("{error:#}");
-        tally.gate("vm", false);
+        book.tally.gate("vm", false);
     }
     println!("vm: {} s\n", began.elapsed().as_secs());
-    println!("{}", tally.report());
-    if !tally.ok() {
+    println!("{}", book.tally.report());
+    if !book.tally.ok() {
         // Not an error to print: the sums stay the last line, also where both outputs are one.
         std::process::exit(1);
     }
     Ok(())
 }
 
-/// A gate that works beside others.
-struct Begun {
+/// A step that is over.
+struct Done {
     step: &'static Step,
-    work: JoinHandle<(Result<ExitStatus>, Vec<String>, u64)>,
+    status: Result<ExitStatus>,
+    said: Vec<String>,
+    /// Its output was shown as it came; that of steps beside others is shown all at once.
+    live: bool,
+    seconds: u64,
 }
 
-fn begin(step: &'static Step) -> Begun {
-    let work = thread::spawn(|| {
+impl Step {
+    fn command_line(&self) -> Command {
+        sh::command(self.command)
+    }
+
+    fn work_idle(&'static self) -> Done {
+        self.work(sh::idle(self.command), false)
+    }
+
+    /// `live`: its output is shown as it comes.
+    fn work(&'static self, mut command: Command, live: bool) -> Done {
         let (began, mut said) = (Instant::now(), Vec::new());
-        let mut command = sh::command(step.command);
-        let done = sh::lines(command.envs(step.env.iter().copied()), |line| said.push(line.into()));
-        (done, said, began.elapsed().as_secs())
-    });
-    Begun { step, work }
-}
-
-/// Waits for it; its output comes all at once, in its place.
-fn end(begun: Begun, tally: &mut Tally, log: &mut File) -> Result<()> {
-    let Begun { step, work } = begun;
-    let began = Instant::now();
-    let (done, said, seconds) = work.join().map_err(|_| anyhow!("{}: lost", step.name))?;
-    writeln!(log, "$ {}", step.command)?;
-    for line in said {
-        println!("{line}");
-        writeln!(log, "{line}")?;
-    }
-    if let Err(error) = &done {
-        println!("{error:#}");
-    }
-    tally.gate(step.name, done.is_ok_and(|status| status.success()));
-    let waited = began.elapsed().as_secs();
-    println!("{}: {seconds} s, {waited} of them waited for\n", step.name);
-    Ok(())
-}
-
-fn run(step: &Step, command: &mut Command, tally: &mut Tally, log: &mut File) -> Result<()> {
-    writeln!(log, "$ {}", sh::shown(command))?;
-    let mut lost = Ok(());
-    if step.kind == Kind::Gate {
-        let status = sh::lines(command, |line| {
-            println!("{line}");
-            if lost.is_ok() {
-                lost = writeln!(log, "{line}");
-            }
-        })?;
-        tally.gate(step.name, status.success());
-    } else {
-        let mut reader = TestReader::new(step.name, tally);
-        let status = sh::lines(command, |line| {
-            if reader.line(line) {
+        command.envs(self.env.iter().copied());
+        let status = sh::lines(&mut command, |line| {
+            if live {
                 println!("{line}");
             }
-            if lost.is_ok() {
-                lost = writeln!(log, "{line}");
-            }
-        })?;
-        reader.end(status.success());
+            said.push(line.into());
+        });
+        Done { step: self, status, said, live, seconds: began.elapsed().as_secs() }
     }
-    lost.context("cannot write the log")
+}
+
+/// What was counted, and the log.
+struct Book {
+    tally: Tally,
+    log: File,
+}
+
+impl Book {
+    /// Counts a step that is over, and shows its output.
+    fn enter(&mut self, done: Done) -> Result<()> {
+        let Done { step, status, said, live, seconds } = done;
+        writeln!(self.log, "$ {}", step.command)?;
+        let ok = status.as_ref().is_ok_and(ExitStatus::success);
+        let mut reader =
+            (step.kind != Kind::Gate).then(|| TestReader::new(step.name, &mut self.tally));
+        for line in said {
+            if reader.as_mut().is_none_or(|reader| reader.line(&line)) && !live {
+                println!("{line}");
+            }
+            writeln!(self.log, "{line}")?;
+        }
+        match reader {
+            Some(reader) => reader.end(ok),
+            None => self.tally.gate(step.name, ok),
+        }
+        if let Err(error) = status {
+            println!("{error:#}");
+        }
+        println!("{}: {seconds} s\n", step.name);
+        Ok(())
+    }
+
+    /// Builds the test programs, and runs them in lanes.
+    fn programs(&mut self, step: &Step, quick: bool) -> Result<()> {
+        let programs = lanes::build(&mut step.command_line(), |line| println!("{line}"))?;
+        let quick: lanes::Env<'_> = if quick { &[("FINGERPOST_QUICK", "1")] } else { &[] };
+        let mut reader = TestReader::new(step.name, &mut self.tally);
+        lanes::run(programs, SHOWN, quick, |ended| {
+            let headline = [ended.program.headline()];
+            for line in headline.iter().chain(&ended.lines) {
+                if reader.line(line) {
+                    println!("{line}");
+                }
+                writeln!(self.log, "{line}").context("cannot write the log")?;
+            }
+            reader.program_ended(ended.status.is_ok_and(|status| status.success()));
+            println!("{} s\n", ended.took.as_secs());
+            Ok(())
+        })?;
+        reader.end(true);
+        Ok(())
+    }
 }
 
 /// Runs the tests that need a machine with what is not here in one that has it, all in the same.
@@ -281,32 +334,35 @@ mod tests {
     fn the_quick_check_builds_no_release_and_keeps_the_tests() {
         let quick: Vec<_> = STEPS.iter().filter(|step| step.quick).map(|step| step.name).collect();
         let formats = ["format", "format of peers", "format of fuzz"];
-        let gates = ["lines", "lint", "deny", "advisories", "no_std", "tests"];
+        let gates =
+            ["lines", "deny", "advisories", "lint", "no_std", "examples in documentation", "tests"];
         assert_eq!(quick, [&formats[..], &gates].concat());
         assert!(STEPS.iter().filter(|s| s.quick).all(|s| !s.command.contains("--release")));
     }
 
     #[test]
-    fn only_gates_work_beside_others() {
-        assert!(STEPS.iter().filter(|step| step.ahead).all(|step| step.kind == Kind::Gate));
-        let step = STEPS.iter().find(|step| step.name == "format").unwrap();
-        let (mut tally, mut log) = (Tally::default(), log_file());
-        let begun = Begun { step, work: thread::spawn(|| (Err(anyhow!("no")), Vec::new(), 0)) };
-        end(begun, &mut tally, &mut log).unwrap();
-        assert!(!tally.ok() && tally.report().contains("failed: format"));
-    }
-
-    fn log_file() -> File {
-        File::create(sh::scratch("unit").unwrap().join("ahead.log")).unwrap()
+    fn steps_ahead_and_beside_are_counted_as_others_are() {
+        let step = |name| STEPS.iter().find(|step| step.name == name).unwrap();
+        let log = File::create(sh::scratch("unit").unwrap().join("ahead.log")).unwrap();
+        let mut book = Book { tally: Tally::default(), log };
+        let said = vec!["test result: ok. 3 passed; 0 failed; 0 ignored".to_owned()];
+        let lost =
+            Done { step: step("lint"), status: Err(anyhow!("no")), said, live: false, seconds: 0 };
+        book.enter(lost).unwrap();
+        let work = |name| {
+            step(name)
+                .work(sh::command("echo test result: ok. 3 passed; 0 failed; 0 ignored"), false)
+        };
+        book.enter(work("docs")).unwrap();
+        book.enter(work("loom")).unwrap();
+        assert_eq!(book.tally.report(), "\nfailed: lint\n4 passed, 1 failed, 0 skipped");
     }
 
     #[test]
     fn test_programs_show_what_they_write() {
         // Without it nothing would be counted as skipped.
         for step in STEPS.iter().filter(|step| step.kind == Kind::Tests) {
-            assert!(
-                step.command.ends_with("--show-output") && step.command.contains("--no-fail-fast")
-            );
+            assert!(step.command.ends_with(SHOWN[0]) && step.command.contains("--no-fail-fast"));
         }
     }
 }

@@ -1,0 +1,191 @@
+//! Test programs in lanes: several run at a time, as most of them wait for routers, daemons and clocks.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus};
+use std::sync::{Mutex, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::sh;
+
+/// Programs that run at the same time.
+const LANES: usize = 3;
+
+/// Longest time of one program, in seconds. One that hangs is ended, with what it started, and fails.
+const LIMIT_SECONDS: u32 = 600;
+
+/// Programs that assert times of milliseconds: they run before all others, each alone.
+const ALONE: &[&str] = &["at_once", "failover", "stalls", "storm"];
+
+/// Programs that take longest: they begin first, so that none of them is the last to run.
+const LONG: &[&str] = &["cluster", "cluster_store", "tour", "shares", "chaos", "crowds"];
+
+/// Variables of the environment.
+pub(crate) type Env<'a> = &'a [(&'a str, &'a str)];
+
+/// A test program that cargo built.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Program {
+    /// Name of the target: `cluster` for `tests/cluster.rs`.
+    name: String,
+    /// What cargo writes when it runs it: `tests/cluster.rs (target/debug/deps/cluster-0123)`.
+    running: String,
+    file: PathBuf,
+    /// Folder of its package, where it runs.
+    package: PathBuf,
+}
+
+/// What a program wrote, and how it ended.
+pub(crate) struct Ended {
+    pub(crate) program: Program,
+    pub(crate) lines: Vec<String>,
+    pub(crate) status: Result<ExitStatus>,
+    pub(crate) took: Duration,
+}
+
+impl Program {
+    /// The line that cargo writes before it runs it.
+    pub(crate) fn headline(&self) -> String {
+        format!("     Running {}", self.running)
+    }
+
+    /// Reads a message of `cargo test --no-run --message-format=json`; `None` for one about something else.
+    fn read(message: &str) -> Option<Self> {
+        let message: serde_json::Value = serde_json::from_str(message).ok()?;
+        if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {
+            return None;
+        }
+        let (target, file) = (&message["target"], PathBuf::from(message["executable"].as_str()?));
+        let package = PathBuf::from(message["manifest_path"].as_str()?).parent()?.to_path_buf();
+        let source = PathBuf::from(target["src_path"].as_str()?);
+        let source = source.strip_prefix(&package).unwrap_or(&source).display();
+        let of_units = if target["kind"][0] == "test" { "" } else { "unittests " };
+        let shown = file.strip_prefix(sh::root()).unwrap_or(&file).display();
+        Some(Self {
+            name: target["name"].as_str()?.into(),
+            running: format!("{of_units}{source} ({shown})"),
+            file,
+            package,
+        })
+    }
+
+    fn run(&self, args: &[&str], env: Env<'_>) -> (Result<ExitStatus>, Vec<String>) {
+        let mut command = Command::new("timeout");
+        command.args(["--kill-after=5", &LIMIT_SECONDS.to_string()]).arg(&self.file).args(args);
+        command.current_dir(&self.package).env("CARGO_MANIFEST_DIR", &self.package);
+        command.envs(env.iter().copied());
+        let mut lines = Vec::new();
+        let status = sh::read(&mut command, |line| lines.push(line.into()));
+        (status, lines)
+    }
+}
+
+/// Builds the test programs of a `cargo test` command, which must not run them; hands over what cargo writes for people.
+///
+/// # Errors
+/// When it cannot be started, or does not build.
+pub(crate) fn build(command: &mut Command, mut each: impl FnMut(&str)) -> Result<Vec<Program>> {
+    let mut programs = Vec::new();
+    command.args(["--no-run", "--message-format=json-render-diagnostics"]);
+    let status = sh::lines(command, |line| {
+        if line.starts_with('{') { programs.extend(Program::read(line)) } else { each(line) }
+    })?;
+    ensure!(status.success(), "{}: {status}", sh::shown(command));
+    Ok(programs)
+}
+
+/// Runs the programs with these arguments and variables; `each` gets them as they end.
+///
+/// # Errors
+/// When `each` fails; what runs then still runs to its end.
+pub(crate) fn run(
+    programs: Vec<Program>,
+    args: &[&str],
+    env: Env<'_>,
+    mut each: impl FnMut(Ended) -> Result<()>,
+) -> Result<()> {
+    let (alone, mut rest): (Vec<_>, Vec<_>) =
+        programs.into_iter().partition(|program| ALONE.contains(&&*program.name));
+    rest.sort_by_key(|program| !LONG.contains(&&*program.name));
+    for (programs, lanes) in [(alone, 1), (rest, LANES)] {
+        let queue = Mutex::new(VecDeque::from(programs));
+        let next = || queue.lock().expect("no lane panics with it").pop_front();
+        let (sender, ended) = mpsc::channel();
+        thread::scope(|scope| {
+            for _ in 0..lanes {
+                let sender = sender.clone();
+                scope.spawn(move || {
+                    while let Some(program) = next() {
+                        let began = Instant::now();
+                        let (status, lines) = program.run(args, env);
+                        let took = began.elapsed();
+                        if sender.send(Ended { program, lines, status, took }).is_err() {
+                            break;
+                        }
+                    }
+                });
+            }
+            drop(sender);
+            ended.iter().try_for_each(&mut each)
+        })
+        .context("test programs")?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn program(name: &str, file: &str) -> Program {
+        let (file, package) = (file.into(), sh::root());
+        Program { name: name.into(), running: format!("tests/{name}.rs ({name}-1)"), file, package }
+    }
+
+    #[test]
+    fn programs_are_read_from_what_cargo_reports() {
+        let root = sh::root();
+        let root = root.display();
+        let message = format!(
+            r#"{{"reason":"compiler-artifact","manifest_path":"{root}/tests/Cargo.toml","target":{{"kind":["test"],
+            "name":"acl","src_path":"{root}/tests/tests/acl.rs"}},"profile":{{"test":true}},
+            "executable":"{root}/target/debug/deps/acl-01"}}"#
+        );
+        let read = Program::read(&message).unwrap();
+        assert_eq!(read.headline(), "     Running tests/acl.rs (target/debug/deps/acl-01)");
+        assert_eq!((read.name.as_str(), read.package), ("acl", sh::root().join("tests")));
+        let units = Program::read(&message.replace(r#"["test"]"#, r#"["lib"]"#)).unwrap();
+        assert!(units.headline().contains("Running unittests tests/acl.rs"));
+        assert_eq!(Program::read(&message.replace("true", "false")), None);
+        assert_eq!(Program::read(r#"{"reason":"build-finished","success":true}"#), None);
+    }
+
+    #[test]
+    fn every_program_runs_once_and_those_alone_run_first() {
+        let names = ["a", "tour", ALONE[0], "b", ALONE[1], "c", "d"];
+        let programs = names.map(|name| program(name, "echo")).to_vec();
+        let mut ran = Vec::new();
+        run(programs, &["hello"], &[], |ended| {
+            assert!(ended.status?.success());
+            assert_eq!(ended.lines, ["hello"]);
+            ran.push(ended.program.name);
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(ran[..2], [ALONE[0], ALONE[1]]);
+        ran[2..].sort();
+        assert_eq!(ran[2..], ["a", "b", "c", "d", "tour"]);
+    }
+
+    #[test]
+    fn a_program_that_fails_says_so() {
+        run(vec![program("x", "false")], &[], &[], |ended| {
+            assert!(!ended.status?.success());
+            Ok(())
+        })
+        .unwrap();
+    }
+}

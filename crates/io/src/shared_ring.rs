@@ -23,7 +23,8 @@
 //! 3. A slot is any bit pattern (`Entry` is implemented for plain integers alone), so a ring that the
 //!    other side corrupts gives wrong values, never undefined ones.
 //! 4. A slot is touched only between the counters' hand-overs above: by us from the load that showed
-//!    it free (or filled) to the store that passes it on.
+//!    it free (or filled) to the store that passes it on; and, by `change_waiting`, while the other side reads none: the
+//!    kernel reads a transmit ring in copy mode only during calls of its socket's owner.
 
 use std::io;
 use std::mem::size_of;
@@ -298,6 +299,17 @@ impl<T: Entry> Producer<T> {
         // SAFETY: invariants 2 and 4: the slot is free and ours.
         unsafe { slot.write(entry) };
         self.written = self.written.wrapping_add(1);
+    }
+
+    /// Changes the entries that were submitted and wait. The consumer must not read any of them meanwhile.
+    pub(crate) fn change_waiting(&mut self, mut change: impl FnMut(T) -> T) {
+        for number in 0..self.waiting() {
+            let slot = self.shared.slot(self.consumed.wrapping_add(number));
+            // SAFETY: invariants 2, 3 and 4: the slot was written here, and nobody reads it meanwhile.
+            let entry = change(unsafe { slot.read() });
+            // SAFETY: as above.
+            unsafe { slot.write(entry) };
+        }
     }
 
     /// Passes what was written to the consumer.

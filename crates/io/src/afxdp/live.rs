@@ -243,15 +243,22 @@ fn a_port_follows_its_interface_down_and_away() {
         let mut batch = Batch::new(&pool);
         testing::ip("link set s0 down");
         put(&mut batch, &frame(west.mac, 1, 60));
-        assert_eq!(source.port.send(&mut batch).unwrap(), 1, "the ring takes it meanwhile");
+        let free = pool.free();
+        assert_eq!(source.port.send(&mut batch).unwrap(), 1, "down is no error");
+        assert_eq!((stat(&source.port, "tx_link_down"), pool.free()), (1, free + 1), "dropped");
         for _ in 0..2000 {
-            assert_eq!(source.port.recv(&mut batch).unwrap(), 0, "down is no error");
+            assert_eq!(source.port.recv(&mut batch).unwrap(), 0, "nor later");
         }
         testing::ip("link set s0 up");
+        put(&mut batch, &frame(west.mac, 2, 60));
+        send_all(&mut source.port, &mut batch);
         until("coming up", || {
             source.port.recv(&mut batch).unwrap();
-            west.port.recv(&mut batch).unwrap() == 1
+            west.port.recv(&mut batch).unwrap() > 0
         });
+        assert_eq!(batch.len(), 1, "what was to be sent before stays away");
+        assert_eq!(batch.bytes(0), frame(west.mac, 2, 60));
+        assert_eq!(stat(&source.port, "tx_link_down"), 1);
         batch.clear();
 
         testing::ip("link del s0");

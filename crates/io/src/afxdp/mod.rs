@@ -207,11 +207,16 @@ struct Counts {
     refused: u64,
     /// Frames not sent because they were empty.
     empty: u64,
+    /// Frames dropped because the interface went down before they were sent.
+    down: u64,
     /// Times that the pool could not fill the fill ring.
     starved: u64,
     /// Descriptors from the kernel that made no sense.
     bad: u64,
 }
+
+/// Options that no descriptor may have: the kernel skips it, and never gives its frame back.
+const WITHDRAWN: u32 = 1 << 31;
 
 /// A socket on one queue. Dropping it closes the socket, waits until the kernel has let go (some
 /// 10 ms: let another thread drop it), and gives its frames back to the pool.
@@ -306,8 +311,11 @@ impl AfxdpPort {
                 Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EINTR) => {}
                 // The device dropped one, which comes back as completed.
                 Some(libc::EBUSY) => self.counts.refused += 1,
-                // Down, not gone: what waits is sent when it comes up again.
-                Some(libc::ENETDOWN) => break,
+                // Down, not gone.
+                Some(libc::ENETDOWN) => {
+                    self.withdraw();
+                    break;
+                }
                 _ => return Err(self.gone("sendto", result.expect_err("matched above"))),
             }
             if self.zero_copy {
@@ -320,6 +328,24 @@ impl AfxdpPort {
         }
         self.unsent = waiting > 0;
         Ok(())
+    }
+
+    /// Takes back what waits in the transmit ring of an interface that is down: it would be sent when the interface comes up,
+    /// however late. In zero-copy mode the driver itself reads the ring, and an interface that comes up would read it
+    /// meanwhile: there it stays.
+    fn withdraw(&mut self) {
+        if self.zero_copy {
+            return;
+        }
+        let (lent, spare) = (&mut self.lent, &mut self.spare);
+        self.socket.tx.change_waiting(|desc| {
+            if desc.options != WITHDRAWN {
+                spare.extend(lent.reclaim(desc.address));
+            }
+            Desc { len: 0, options: WITHDRAWN, ..desc }
+        });
+        self.counts.down += self.spare.len() as u64;
+        self.return_spare();
     }
 
     fn return_spare(&mut self) {
@@ -435,6 +461,7 @@ impl Port for AfxdpPort {
         visit("tx_busy", self.counts.busy);
         visit("tx_refused", self.counts.refused);
         visit("tx_empty_frames", self.counts.empty);
+        visit("tx_link_down", self.counts.down);
         visit("pool_empty", self.counts.starved);
         visit("bad_descriptors", self.counts.bad);
     }

@@ -2,6 +2,7 @@
 
 pub mod bgp;
 pub mod control;
+mod durations;
 pub mod event;
 pub mod fib;
 pub mod forwarding;
@@ -19,6 +20,7 @@ pub use control::{
     Operation, Outcome, Paths, Requested, RouteError, RouteFound, RouteRow, SnapshotError,
     SnapshotId, SourceId, SourceReport, Takeover,
 };
+pub use durations::Durations;
 pub use event::{
     AddressUpdate, AnyPrefix, LinkState, LinkUpdate, MAIN_TABLE, Mac, NeighborState,
     NeighborUpdate, NextHopUpdate, ObjectTarget, Path, RouteEvent, RouteKey, RouteUpdate, TableId,

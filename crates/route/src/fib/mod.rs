@@ -37,6 +37,7 @@ pub use publish::{Publisher, Reader, Subscribe};
 pub use report::FibReport;
 pub use served::{KernelAhead, Shared};
 
+use crate::Durations;
 use beside::{Progress, Ready};
 use calibrate::Calibration;
 use repair::Repair;
@@ -77,6 +78,8 @@ pub struct FibCounts {
     pub failures: u64,
     /// Duration of the latest build.
     pub last_build: Duration,
+    /// Durations of all builds.
+    pub build_times: Durations,
     /// Rounds in which changes became visible.
     pub rounds: u64,
     /// Most changes in one round.
@@ -574,6 +577,7 @@ impl<A: Addr> Fib<A> {
         }
         self.counts.builds += 1;
         self.counts.last_build = took;
+        self.counts.build_times.add(took);
     }
 
     fn failed(&mut self, algorithm: &'static Algorithm<A>, error: &UpdateError, now: Instant) {

@@ -23,6 +23,7 @@ use super::error::ApiError;
 use super::features::{Feature, FeatureRow};
 use super::graph::{ElementTimes, GraphStats, PacketTrace, TraceQuery, WhyAnswer, WhyQuery};
 use super::map::{MapChanges, MapFound, MapRead};
+use super::metrics::Counts;
 use super::model::{
     AlgorithmChange, ConfigChange, ConfigText, Event, Fib, Group, Interface, Neighbor,
     NeighborChange, NeighborChanged, NextHop, RouteAnswer, RouteChange, RouteChanged, RouteQuery,
@@ -106,6 +107,8 @@ pub(crate) trait Backend {
     fn element_times(&self) -> ElementTimes;
     /// Counters of the elements, with the clock cycles since `before`.
     fn graph_stats(&self, before: Option<&ElementTimes>) -> GraphStats;
+    /// Counters for metrics, those of the workers to be read by the caller.
+    fn counts(&self) -> Counts;
     /// Replaces the graph of all workers.
     fn swap_graph(&mut self, text: &ConfigText) -> Result<GraphStats, ApiError>;
     /// Begins a packet trace; one at a time.

@@ -25,6 +25,7 @@ mod extract;
 pub(crate) mod features;
 pub(crate) mod graph;
 pub(crate) mod map;
+pub(crate) mod metrics;
 pub(crate) mod model;
 mod page;
 pub(crate) mod saved;

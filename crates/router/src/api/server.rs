@@ -35,7 +35,7 @@ use super::model::{
 };
 use super::saved::{self, Persist};
 use super::tcp::{self, TcpServed};
-use super::{cluster, config, features, graph, map, page, source_filters, streams};
+use super::{cluster, config, features, graph, map, metrics, page, source_filters, streams};
 use crate::privilege;
 
 /// Threads for the long parts of requests.
@@ -295,6 +295,7 @@ fn router() -> axum::Router<Requests> {
     paths()
         .merge(page::paths().layer(read()))
         .route("/openapi.json", axum::routing::get(document).layer(read()))
+        .route("/metrics", axum::routing::get(metrics::metrics).layer(read()))
         .route(FORMER_SOURCES, axum::routing::get(former_sources).layer(read()))
         .fallback(|| async { ApiError::new(Code::NotFound, "no such path: see /openapi.json") })
         .method_not_allowed_fallback(|| async {

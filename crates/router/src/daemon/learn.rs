@@ -3,13 +3,12 @@
 use std::time::{Duration, Instant};
 
 use fingerpost_lpm::registry;
-use fingerpost_route::{Control, ControlOptions};
+use fingerpost_route::{Control, ControlOptions, Durations};
 
 use super::kernel::KernelSource;
 use super::lasting::{Placed, make_again};
 use super::ports::{Interfaces, Plan};
 use super::sources::{Configured, Sources};
-use super::turns::Histogram;
 use super::{DaemonError, RunOptions, TICK, takeover};
 use crate::api::saved::COMMAND_SOURCE;
 use crate::config::Source;
@@ -79,7 +78,7 @@ pub(super) fn learn(options: &RunOptions, listen: bool) -> Result<Learned, Daemo
         messages.push(format!("routes are not all visible: {error}"));
     }
     messages.extend(control.take_decisions());
-    let sources = Sources { kernel, configured, command, visible: Histogram::default() };
+    let sources = Sources { kernel, configured, command, visible: Durations::default() };
     Ok(Learned { control, sources, messages, unmade })
 }
 

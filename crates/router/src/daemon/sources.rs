@@ -8,13 +8,12 @@ use std::time::{Duration, Instant};
 use fingerpost_route::source::{
     RouteSource, SessionSpec, SourceError, SourceKind, SourceSpec, Transport, file, find,
 };
-use fingerpost_route::{Control, RouteEvent, RouteUpdate, SourceId};
+use fingerpost_route::{Control, Durations, RouteEvent, RouteUpdate, SourceId};
 
 use super::export::Exporter;
 use super::kernel::KernelSource;
 use super::sessions::{self, Listener, Player, SeatReport, Turn};
 use super::static_routes::{Probes, StaticRoutes};
-use super::turns::Histogram;
 use crate::config::{Listen, Source};
 
 /// Time for which routes stay without a session, unless configured: as long as a restart of a large router's daemons takes.
@@ -42,7 +41,7 @@ pub(super) struct Sources {
     /// Source of routes that commands make.
     pub(super) command: SourceId,
     /// Times from a change to its visibility.
-    pub(super) visible: Histogram,
+    pub(super) visible: Durations,
 }
 
 impl Sources {

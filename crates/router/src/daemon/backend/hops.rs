@@ -278,7 +278,7 @@ impl View<'_> {
 }
 
 /// Whether it is shown as a group, however many of its members are up.
-fn is_group(row: &HopRow<'_>, view: HopView<'_>) -> bool {
+pub(super) fn is_group(row: &HopRow<'_>, view: HopView<'_>) -> bool {
     let by_key = match *row.key {
         HopKey::Group(_) => true,
         HopKey::Object { source, id } => view.object(source, id).is_some_and(|o| o.group),

@@ -15,6 +15,7 @@ mod hops;
 mod links;
 mod lookup;
 mod map;
+mod metrics;
 pub(super) mod neighbors;
 pub(crate) mod routes;
 mod saving;
@@ -30,7 +31,7 @@ use fingerpost_route::source::words::unknown;
 use fingerpost_route::{Done, Requested, SourceReport};
 
 use super::settings::{Progress, Settings};
-use super::{Control, Daemon, Interfaces, RunningGraph, Sources, Workers, report};
+use super::{Control, Daemon, Interfaces, RunningGraph, Sources, Workers, report, turns};
 use crate::api::access::Requester;
 use crate::api::backend::{Backend, Job, Kept, Preparation, Queue};
 use crate::api::cluster::{ClusterStatus, Drain};
@@ -39,6 +40,7 @@ use crate::api::error::{ApiError, Code};
 use crate::api::features::{Feature, FeatureRow};
 use crate::api::graph::{ElementTimes, GraphStats, PacketTrace, TraceQuery, WhyAnswer, WhyQuery};
 use crate::api::map::{MapChanges, MapFound, MapRead};
+use crate::api::metrics::Counts;
 use crate::api::model::{
     AlgorithmChange, ConfigChange, ConfigText, Event, Fib, Group, Interface, Neighbor,
     NeighborChange, NeighborChanged, NextHop, RouteAnswer, RouteChange, RouteChanged, RouteQuery,
@@ -254,6 +256,10 @@ impl Backend for Daemon {
         self.view().counters(before)
     }
 
+    fn counts(&self) -> Counts {
+        self.view().counts()
+    }
+
     fn swap_graph(&mut self, text: &ConfigText) -> Result<GraphStats, ApiError> {
         // A rollback is planned with the graph of this moment.
         self.settings.lasting.check_waiting(Instant::now())?;
@@ -413,7 +419,7 @@ impl View<'_> {
             workers_alive: self.workers.alive(),
             resident_kib: report::resident_kib(),
             turns: self.progress.turns.row(),
-            visible: self.sources.visible.row(),
+            visible: turns::quantiles(&self.sources.visible),
             waiting: self
                 .settings
                 .lasting

@@ -19,21 +19,15 @@ impl View<'_> {
     }
 
     fn neighbor_row(&self, row: &NeighborRow, names: &LinkNames) -> Neighbor {
-        let state = match row.state {
-            NeighborState::Permanent(_) => {
-                let mut links = self.control.links();
-                permanent(links.any(|(link, _, state)| link == row.link && state.up))
-            }
-            NeighborState::Reachable(_) => "reachable",
-            NeighborState::Stale(_) => "stale",
-            NeighborState::Incomplete => "incomplete",
-            NeighborState::Failed | NeighborState::Gone => "failed",
+        let is_up = || {
+            let mut links = self.control.links();
+            links.any(|(link, _, state)| link == row.link && state.up)
         };
         Neighbor {
             addr: row.addr.to_string(),
             interface: link_name(row.link, names),
             mac: row.state.mac().map(|mac| mac.to_string()),
-            state: state.to_owned(),
+            state: state(row.state, is_up).to_owned(),
             source: if row.by_user { "command" } else { "kernel" }.to_owned(),
         }
     }
@@ -82,6 +76,17 @@ impl Daemon {
             generation: self.progress.generation(),
             now: now.map(|row| self.view().neighbor_row(&row, &names)),
         })
+    }
+}
+
+/// State of a neighbor in a word.
+pub(super) fn state(state: NeighborState, is_up: impl FnOnce() -> bool) -> &'static str {
+    match state {
+        NeighborState::Permanent(_) => permanent(is_up()),
+        NeighborState::Reachable(_) => "reachable",
+        NeighborState::Stale(_) => "stale",
+        NeighborState::Incomplete => "incomplete",
+        NeighborState::Failed | NeighborState::Gone => "failed",
     }
 }
 

@@ -45,6 +45,8 @@ const NEEDS: &[Need] = &[
     need("gobgpd", "gobgpd", "routes of a third one, by BMP"),
     need("etcd-server", "etcd", "the membership of a cluster"),
     need("nats-server", "nats-server", "the membership of a cluster"),
+    need("prometheus", "prometheus", "metrics, scraped as in production"),
+    need("prometheus", "promtool", "names of metrics, and alert rules"),
     // The version that the shipped objects were made with; their bytes are compared.
     need("clang-14", "clang-14", "XDP programs from their sources"),
     need("llvm-14", "llvm-strip-14", "XDP programs, as small as they are shipped"),
@@ -60,6 +62,7 @@ const SERVICES: &[(&str, &str)] = &[
     ("gobgpd", "gobgpd.service"),
     ("etcd-server", "etcd.service"),
     ("nats-server", "nats-server.service"),
+    ("prometheus", "prometheus.service"),
 ];
 
 /// The program that packages' scripts run before they start a service.

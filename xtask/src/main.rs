@@ -109,7 +109,7 @@ const TASKS: &[Task] = &[
         name: "soak",
         usage: "NAME [SECONDS]",
         summary: "tests named NAME for SECONDS (600; matrices of cluster_rule, 10000): proof, fib, xdp, cluster, cluster_rule, at_once, \
-                  takeover, failover, tour, storm, ...; asan and miri",
+                  takeover, failover, tour, storm, metrics, ...; asan and miri",
         run: soak,
     },
     Task {
@@ -216,6 +216,7 @@ fn soak(args: &[String]) -> Result<()> {
         "chaos",
         "cluster",
         "fpm",
+        "metrics",
         "ports",
         "reflectors",
         "stalls",

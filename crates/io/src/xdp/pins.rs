@@ -20,8 +20,8 @@ use super::forward::Heartbeat;
 use super::{Mode, XdpError};
 use crate::user;
 
-/// Where such file systems are looked for.
-const PLACES: [&str; 2] = ["/sys/fs/bpf", OWN_PLACE];
+/// Where such file systems are looked for. The one of our own comes first: the other one is usually open to root alone.
+const PLACES: [&str; 2] = [OWN_PLACE, "/sys/fs/bpf"];
 /// Where one is mounted if there is none.
 const OWN_PLACE: &str = "/run/fingerpost/bpf";
 const FOLDER: &str = "fingerpost";
@@ -71,6 +71,8 @@ impl Pins {
 
     fn find_by(name: &str, check: &dyn Fn(&Path) -> io::Result<()>) -> io::Result<Option<Self>> {
         let mut denied = None;
+        // Who has a folder in one place has nothing in another one that it may not see.
+        let elsewhere = !places().any(|place| check(&place.join(FOLDER)).is_ok());
         for place in PLACES.map(Path::new) {
             let all = place.join(FOLDER);
             let folder = all.join(name);
@@ -79,7 +81,7 @@ impl Pins {
                     Ok(()) => return Ok(Some(Self { folder })),
                     Err(error) => denied = Some(error),
                 },
-                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                Err(error) if elsewhere && error.kind() == io::ErrorKind::PermissionDenied => {
                     denied = Some(error);
                 }
                 _ => {}
@@ -98,7 +100,11 @@ impl Pins {
             return Ok((there, false));
         }
         let create = |folder: &Path| DirBuilder::new().recursive(true).mode(MODE).create(folder);
-        let found = places().next();
+        let free = |place: &&Path| {
+            let all = place.join(FOLDER);
+            own(&all).map_or_else(|error| error.kind() == io::ErrorKind::NotFound, |()| true)
+        };
+        let found = places().find(free).or_else(|| places().next());
         let place = found.unwrap_or(Path::new(OWN_PLACE));
         if found.is_none() {
             create(place)?;

@@ -12,6 +12,7 @@ mod flow;
 mod packet_path;
 mod privilege;
 mod registry;
+mod service;
 #[allow(unsafe_code, reason = "system calls; its invariants are numbered there")]
 mod sys;
 

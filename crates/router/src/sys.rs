@@ -222,10 +222,19 @@ pub(crate) fn poll(fds: &[RawFd], timeout: Duration) -> bool {
 
 /// CPU time of the calling thread so far.
 pub(crate) fn thread_time() -> Duration {
+    time_of(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// Time since an unspecified point of the past, as the service manager counts it.
+pub(crate) fn monotonic_time() -> Duration {
+    time_of(libc::CLOCK_MONOTONIC)
+}
+
+fn time_of(clock: libc::clockid_t) -> Duration {
     // SAFETY: all zeroes is a valid time.
     let mut time: libc::timespec = unsafe { zeroed() };
     // SAFETY: invariant 2.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    unsafe { libc::clock_gettime(clock, &raw mut time) };
     let seconds = Duration::from_secs(u64::try_from(time.tv_sec).unwrap_or(0));
     seconds + Duration::from_nanos(u64::try_from(time.tv_nsec).unwrap_or(0))
 }

@@ -15,6 +15,7 @@ use super::extract::Document;
 use super::model::{ConfigChange, ConfigText};
 use super::server::{Answer, run};
 use super::session::Session;
+use crate::service::Reloading;
 
 /// Longest time until a configuration must be confirmed: a day.
 pub(crate) const LONGEST_CONFIRM_S: u32 = 86_400;
@@ -212,6 +213,7 @@ pub(crate) async fn apply(
     }
     // A prefix that is added to a filter meanwhile would be missing in what is prepared.
     let alone = requests.write_lock().await;
+    let _reloading = Reloading::begin();
     let text = wanted.document();
     let (alone, session) = match requests.call(move |b| b.prepare_config(&text)).await?? {
         Some((session, job)) => {

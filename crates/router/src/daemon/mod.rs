@@ -368,6 +368,14 @@ impl Daemon {
         self.interfaces.taken_over()
     }
 
+    /// What it does at this moment, in a line.
+    pub(crate) fn status(&self) -> String {
+        let (interfaces, control) = (self.taken_over(), &self.control);
+        let (v4, v6) = (control.rib_v4().len(), control.rib_v6().len());
+        let noun = if interfaces == 1 { "interface" } else { "interfaces" };
+        format!("Forwarding on {interfaces} {noun}, with {v4} IPv4 routes and {v6} IPv6 routes")
+    }
+
     /// Report of the run so far.
     pub(crate) fn report(&self) -> Report {
         Report::new(self.view())

@@ -5,6 +5,7 @@ mod reload;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use clap::Args;
 use fingerpost_lpm::input;
@@ -22,6 +23,7 @@ use crate::cli::at::At;
 use crate::click::Stand;
 use crate::config::{Config, ListenConfig, PacketPath, Takeover};
 use crate::daemon::{self, Daemon, DaemonError, Lasting, Report, RunOptions, Said, StateFolder};
+use crate::service::Service;
 use crate::{privilege, sys};
 
 use reload::Reload;
@@ -180,10 +182,13 @@ fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
             "nothing is forwarded yet: `fingerpost interface show` has the reason for each interface",
         );
     }
+    let mut service = Service::ready(daemon.status());
     let worked = daemon.run(&mut sys::stop_asked, &mut |daemon| {
         tell(daemon);
         reload.turn();
+        service.turn(Instant::now(), || daemon.status());
     });
+    drop(service);
     if let Some(time) = daemon.nonstop() {
         let seconds = time.as_secs();
         message(format_args!(

@@ -15,6 +15,7 @@ mod registry;
 mod service;
 #[allow(unsafe_code, reason = "system calls; its invariants are numbered there")]
 mod sys;
+mod syscalls;
 
 use std::process::ExitCode;
 

@@ -391,6 +391,25 @@ pub(crate) fn keep_capabilities(keep: u64) -> io::Result<()> {
     prctl(libc::PR_SET_NO_NEW_PRIVS, 1, none).map(drop)
 }
 
+/// Has the kernel decide on system calls by this program from now on: those of every thread of the process, or of the
+/// calling one and those that it starts.
+pub(crate) fn filter_system_calls(program: &[libc::sock_filter], all: bool) -> io::Result<()> {
+    let len = libc::c_ushort::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let program = libc::sock_fprog { len, filter: program.as_ptr().cast_mut() };
+    // Kernels before 5.16 slow a thread with a filter down, unless it declines that.
+    let flags = libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW
+        | if all { libc::SECCOMP_FILTER_FLAG_TSYNC } else { 0 };
+    let (operation, at) = (libc::SECCOMP_SET_MODE_FILTER, &raw const program);
+    // SAFETY: invariant 2: the kernel reads as many steps as there are, and changes none.
+    let done = unsafe { libc::syscall(libc::SYS_seccomp, operation, flags, at.cast::<u8>()) };
+    match done {
+        0 => Ok(()),
+        // Positive: the thread that has filters of its own.
+        1.. => Err(io::Error::other(format!("thread {done} has another filter"))),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// Most bytes of locked memory for a process without CAP_IPC_LOCK; `None` where there is no limit.
 pub(crate) fn locked_memory_limit() -> Option<u64> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
@@ -462,13 +481,19 @@ fn peer(socket: &std::os::unix::net::UnixStream) -> io::Result<libc::ucred> {
     Ok(peer)
 }
 
+/// unshare(2) of the calling thread.
+pub(crate) fn unshare(flags: libc::c_int) -> io::Result<()> {
+    // SAFETY: takes no pointers.
+    check(unsafe { libc::unshare(flags) }).map(drop)
+}
+
 /// Runs `f` on a thread of its own that makes files for their owner alone: the mode mask of the process, which other
 /// threads make files by, stays as it is.
 pub(crate) fn for_owner_alone<T: Send>(f: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
-            // SAFETY: takes no pointers; from here on this thread has a mode mask of its own.
-            check(unsafe { libc::unshare(libc::CLONE_FS) })?;
+            // From here on this thread has a mode mask of its own.
+            unshare(libc::CLONE_FS)?;
             // SAFETY: takes no pointers and cannot fail.
             unsafe { libc::umask(0o077) };
             f()

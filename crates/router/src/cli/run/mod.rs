@@ -24,7 +24,7 @@ use crate::click::Stand;
 use crate::config::{Config, ListenConfig, PacketPath, Takeover};
 use crate::daemon::{self, Daemon, DaemonError, Lasting, Report, RunOptions, Said, StateFolder};
 use crate::service::Service;
-use crate::{privilege, sys};
+use crate::{privilege, sys, syscalls};
 
 use reload::Reload;
 
@@ -181,6 +181,9 @@ fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
         message(
             "nothing is forwarded yet: `fingerpost interface show` has the reason for each interface",
         );
+    }
+    if let Err(error) = syscalls::refuse_unused() {
+        message(format_args!("system calls that are not needed are not refused: {error}"));
     }
     let mut service = Service::ready(daemon.status());
     let worked = daemon.run(&mut sys::stop_asked, &mut |daemon| {

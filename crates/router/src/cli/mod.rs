@@ -13,6 +13,7 @@ mod interface;
 mod lab;
 mod list;
 mod lookup;
+mod man;
 mod monitor;
 mod neighbor;
 mod nexthop;
@@ -65,6 +66,7 @@ static COMMANDS: &[Command] = &[
     lab::BENCH,
     lab::PAPERS,
     completions::COMMAND,
+    man::COMMAND,
 ];
 
 #[cfg(test)]

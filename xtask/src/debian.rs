@@ -53,6 +53,9 @@ const NEEDS: &[Need] = &[
     need("dpdk-dev", "dpdk-testpmd", "DPDK forwarding over AF_XDP"),
     need("qemu-system-x86", "qemu-system-x86_64", "a machine with all modules: cargo xtask vm"),
     need("kmod", "depmod", "modules of that machine's kernel"),
+    need("mmdebstrap", "mmdebstrap", "a fresh Debian root, to install the package in"),
+    need("systemd-container", "systemd-nspawn", "systemd in that root"),
+    need("rpm", "rpmbuild", "the package for other distributions"),
 ];
 
 /// Services of these packages that Debian starts with the machine once they are installed.

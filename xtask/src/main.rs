@@ -8,6 +8,7 @@ mod debian;
 mod fuzz;
 mod lanes;
 mod lines;
+mod package;
 mod peers;
 mod sanitize;
 mod sh;
@@ -74,6 +75,12 @@ const TASKS: &[Task] = &[
         usage: "TEST [FILTER..]",
         summary: "a file of tests/tests, or the tests of a package, under Debian's kernel in a machine (KVM)",
         run: vm::vm,
+    },
+    Task {
+        name: "package",
+        usage: "[deb|rpm|tar]..",
+        summary: "packages in target/package: .deb, .rpm, a tarball of static programs; --programs DIR packs what is built",
+        run: package::package,
     },
     Task {
         name: "docs",
@@ -222,6 +229,7 @@ fn soak(args: &[String]) -> Result<()> {
         "stalls",
         "takeover",
         "failover",
+        "package",
         "tour",
         "storm",
     ];

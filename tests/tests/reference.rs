@@ -292,6 +292,8 @@ fn value(kind: &str, types: &BTreeMap<String, Type>) -> String {
         "Choice" => "integer or string".to_owned(),
         "Cores" => "\"auto\" or list of integers".to_owned(),
         "Size" => "size: bytes, `\"16M\"`".to_owned(),
+        "Levels" => "log levels, `\"info,fib=debug\"`".to_owned(),
+        "Format" => "`\"text\"`, `\"json\"`".to_owned(),
         "GivenRate" => "packets a second, or `\"8Mbps\"`".to_owned(),
         other => match types.get(other) {
             Some(it) if it.lowercase => {

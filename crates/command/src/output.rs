@@ -5,14 +5,9 @@
 
 use std::fmt;
 use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::MetadataExt;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::SystemTime;
 
 use serde::Serialize;
-
-use crate::time::rfc3339;
 
 /// Results of a command: its fields are its JSON.
 pub trait Report: Serialize {
@@ -100,32 +95,22 @@ pub(crate) fn name() -> &'static str {
     NAME.get().copied().unwrap_or("fingerpost")
 }
 
-/// Whether messages are the log of a daemon, and carry the time.
-static TIMED: AtomicBool = AtomicBool::new(false);
+/// Where messages go instead of standard error.
+static REDIRECTED: OnceLock<fn(&str)> = OnceLock::new();
 
-/// Makes messages the log of a daemon: each carries the time from now on, unless the journal reads them, which adds it.
-pub fn begin_log() {
-    // Relaxed: nothing else follows from it.
-    TIMED.store(!is_journal(), Ordering::Relaxed);
-}
-
-/// Whether standard error is the journal, found out as in systemd.exec(5): a service may have that variable
-/// and write elsewhere.
-fn is_journal() -> bool {
-    let named = std::env::var("JOURNAL_STREAM").unwrap_or_default();
-    let stream = std::fs::metadata("/proc/self/fd/2");
-    stream.is_ok_and(|stream| named == format!("{}:{}", stream.dev(), stream.ino()))
+/// Has `sink` write the messages from now on, as lines of the log of a daemon; the first call counts.
+pub fn redirect(sink: fn(&str)) {
+    let _ = REDIRECTED.set(sink);
 }
 
 /// Prints one line on standard error. Quoted text cannot break the line or move the cursor.
 pub fn message(words: impl fmt::Display) {
-    let mut line = String::new();
-    if TIMED.load(Ordering::Relaxed) {
-        line = rfc3339(SystemTime::now()) + " ";
+    let words = words.to_string();
+    if let Some(sink) = REDIRECTED.get() {
+        return sink(&words);
     }
-    line += name();
-    line += ": ";
-    for c in words.to_string().chars() {
+    let mut line = format!("{}: ", name());
+    for c in words.chars() {
         if c.is_control() { line.extend(c.escape_default()) } else { line.push(c) }
     }
     line.push('\n');

@@ -9,6 +9,7 @@ mod config;
 mod control;
 mod daemon;
 mod flow;
+mod log;
 mod packet_path;
 mod privilege;
 mod registry;

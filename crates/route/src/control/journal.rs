@@ -22,6 +22,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::action::Done;
 use super::objects::ObjectView;
 use crate::event::{Mac, RouteKey};
+use crate::fib::{Decision, Weight};
 use crate::nexthop::HopKey;
 
 /// Notices kept, 7 MiB: a full table's load passes, a burst of a session's routes is held.
@@ -173,7 +174,7 @@ pub(super) struct Journal {
     last: u64,
     time_us: u64,
     kept: VecDeque<Notice>,
-    decisions: Vec<String>,
+    decisions: Vec<Decision>,
 }
 
 impl Journal {
@@ -186,14 +187,14 @@ impl Journal {
     }
 
     /// Notes decisions of FIBs, and keeps them for [`Journal::take_decisions`].
-    pub(super) fn decide(&mut self, decisions: Vec<String>) {
-        for line in &decisions {
-            self.note(Happened::Decision(line.clone()));
+    pub(super) fn decide(&mut self, decisions: Vec<Decision>) {
+        for decision in decisions.iter().filter(|decision| decision.weight != Weight::Routine) {
+            self.note(Happened::Decision(decision.text.clone()));
         }
         self.decisions.extend(decisions);
     }
 
-    pub(super) fn take_decisions(&mut self) -> Vec<String> {
+    pub(super) fn take_decisions(&mut self) -> Vec<Decision> {
         std::mem::take(&mut self.decisions)
     }
 

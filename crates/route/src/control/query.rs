@@ -15,7 +15,7 @@ use super::snapshot::{RouteRow, SnapshotError, SnapshotId};
 use super::sources::{SourceId, SourceReport};
 use super::{Control, Family};
 use crate::event::{AddressUpdate, AnyPrefix, LinkState, TableId};
-use crate::fib::{Auditor, Fib, FibReport, KernelLookup, Verified};
+use crate::fib::{Auditor, Decision, Fib, FibReport, KernelLookup, Verified};
 use crate::forwarding::Forwarding;
 use crate::nexthop::NextHops;
 use crate::rib::{Candidate, Rib};
@@ -222,8 +222,8 @@ impl Control {
         self.journal.after(since)
     }
 
-    /// Decisions since the last call, a line each.
-    pub fn take_decisions(&mut self) -> Vec<String> {
+    /// Decisions since the last call.
+    pub fn take_decisions(&mut self) -> Vec<Decision> {
         self.journal.take_decisions()
     }
 

@@ -12,7 +12,7 @@ use fingerpost_lpm::{Addr, Algorithm, Grace, NextHopId, Prefix, UpdateError};
 use crate::event::{AnyPrefix, MAIN_TABLE, TableId};
 use crate::fib::audit::Allowance;
 use crate::fib::{
-    Brought, Fib, FibOptions, FibReport, KernelLookup, Pieces, Runner, Shared, Verified,
+    Brought, Decision, Fib, FibOptions, FibReport, KernelLookup, Pieces, Runner, Shared, Verified,
 };
 use crate::forwarding::FibLookup;
 use crate::rib::{Candidate, Effect, Rib};
@@ -164,7 +164,7 @@ pub(super) struct Applied {
     /// Some table does not hold all of its routes.
     pub(super) behind: bool,
     pub(super) failed: Option<UpdateError>,
-    pub(super) decisions: Vec<String>,
+    pub(super) decisions: Vec<Decision>,
 }
 
 /// All tables; the main one always exists.

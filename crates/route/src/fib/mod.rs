@@ -19,6 +19,7 @@ pub mod batch;
 mod beside;
 mod calibrate;
 pub mod choose;
+mod decision;
 pub mod options;
 pub mod publish;
 mod repair;
@@ -32,6 +33,7 @@ pub use backlog::Backlog;
 pub use batch::{Batching, Due, Round};
 pub use beside::{Job, Pieces, Runner};
 pub use choose::{Choice, Chooser};
+pub use decision::{Build, Decision, Weight};
 pub use options::{FibOptionError, FibOptions};
 pub use publish::{Publisher, Reader, Subscribe};
 pub use report::FibReport;
@@ -62,7 +64,7 @@ pub struct Fib<A: Addr> {
     batching: Batching,
     repair: Repair<A>,
     counts: FibCounts,
-    decisions: Vec<String>,
+    decisions: Vec<Decision>,
 }
 
 /// Work of a FIB so far.
@@ -445,10 +447,9 @@ impl<A: Addr> Fib<A> {
                 self.served.beside.record(changes.iter().map(|change| change.prefix));
                 self.served.beside.record(self.backlog.prefixes());
                 self.backlog.unlist(changes.len());
-                self.decide(&format!(
-                    "no algorithm can hold the table: {error}; again in {} ms",
-                    pause.as_millis()
-                ));
+                let ms = pause.as_millis();
+                let line = format!("no algorithm can hold the table: {error}; again in {ms} ms");
+                self.decide(Weight::Alarm, &line);
             }
         }
         result
@@ -565,16 +566,17 @@ impl<A: Addr> Fib<A> {
         took: Duration,
     ) {
         self.chooser.built(algorithm.name);
-        if before != Some(algorithm.name) || self.state.failed_rounds() > 0 {
-            self.decide(&format!(
-                "{} -> {}, fitness {}, {} prefixes, built in {:.1} ms",
-                before.unwrap_or("nothing"),
-                algorithm.name,
-                (algorithm.fitness)(stats),
-                stats.prefixes,
-                took.as_secs_f64() * 1e3,
-            ));
-        }
+        let chosen = before != Some(algorithm.name) || self.state.failed_rounds() > 0;
+        let weight = if chosen { Weight::Choice } else { Weight::Routine };
+        let (fitness, prefixes) = ((algorithm.fitness)(stats), stats.prefixes);
+        let line = format!(
+            "{} -> {}, fitness {fitness}, {prefixes} prefixes, built in {:.1} ms",
+            before.unwrap_or("nothing"),
+            algorithm.name,
+            took.as_secs_f64() * 1e3,
+        );
+        let build = Build { before, algorithm: algorithm.name, fitness, prefixes, took };
+        self.decide(weight, &line).build = Some(build);
         self.counts.builds += 1;
         self.counts.last_build = took;
         self.counts.build_times.add(took);
@@ -583,7 +585,7 @@ impl<A: Addr> Fib<A> {
     fn failed(&mut self, algorithm: &'static Algorithm<A>, error: &UpdateError, now: Instant) {
         self.counts.failures += 1;
         let verdict = self.chooser.failed(algorithm.name, error, now);
-        self.decide(&format!("{} {verdict}: {error}", algorithm.name));
+        self.decide(Weight::Alarm, &format!("{} {verdict}: {error}", algorithm.name));
     }
 
     /// Runs the next step of a calibration, if one is wanted; `true` while more steps follow.
@@ -591,13 +593,14 @@ impl<A: Addr> Fib<A> {
         let current = self.algorithm();
         let step = self.calibration.step(&mut self.chooser, &self.options, current, routes, now);
         if let Some(line) = step.decision {
-            self.decide(&line);
+            self.decide(Weight::Choice, &line);
         }
         step.more
     }
 
-    fn decide(&mut self, line: &str) {
-        self.decisions.push(format!("fib v{}: {line}", A::FAMILY));
+    fn decide(&mut self, weight: Weight, line: &str) -> &mut Decision {
+        let text = format!("fib v{}: {line}", A::FAMILY);
+        self.decisions.push_mut(Decision { family: A::FAMILY, weight, text, build: None })
     }
 
     /// Lookup for readers.
@@ -616,7 +619,7 @@ impl<A: Addr> Fib<A> {
     }
 
     /// Decisions since the last call, a line each.
-    pub fn take_decisions(&mut self) -> Vec<String> {
+    pub fn take_decisions(&mut self) -> Vec<Decision> {
         std::mem::take(&mut self.decisions)
     }
 }

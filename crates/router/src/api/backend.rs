@@ -22,6 +22,7 @@ use super::config::{ConfigApplied, ConfigApply, ConfigEntry, ConfigShown};
 use super::error::ApiError;
 use super::features::{Feature, FeatureRow};
 use super::graph::{ElementTimes, GraphStats, PacketTrace, TraceQuery, WhyAnswer, WhyQuery};
+use super::log::{LogChange, LogState};
 use super::map::{MapChanges, MapFound, MapRead};
 use super::metrics::Counts;
 use super::model::{
@@ -101,6 +102,10 @@ pub(crate) trait Backend {
     fn cluster(&self) -> Result<ClusterStatus, ApiError>;
     /// Drains this node of a cluster, or ends that.
     fn drain(&mut self, drain: Drain) -> Result<(), ApiError>;
+    /// Levels of the log.
+    fn log(&self) -> LogState;
+    /// Changes levels of the log.
+    fn set_log_level(&mut self, change: &LogChange) -> Result<(), ApiError>;
     /// Times the elements of the graph from now on, for at least this long.
     fn time_elements(&mut self, time: Duration);
     /// Packets and clock ticks of all elements so far.

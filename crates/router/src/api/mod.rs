@@ -24,6 +24,7 @@ pub(crate) mod error;
 mod extract;
 pub(crate) mod features;
 pub(crate) mod graph;
+pub(crate) mod log;
 pub(crate) mod map;
 pub(crate) mod metrics;
 pub(crate) mod model;

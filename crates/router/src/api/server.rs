@@ -35,7 +35,7 @@ use super::model::{
 };
 use super::saved::{self, Persist};
 use super::tcp::{self, TcpServed};
-use super::{cluster, config, features, graph, map, metrics, page, source_filters, streams};
+use super::{cluster, config, features, graph, log, map, metrics, page, source_filters, streams};
 use crate::privilege;
 
 /// Threads for the long parts of requests.
@@ -281,6 +281,8 @@ paths! {
     read: get "/v1/drop-reasons" graph::drop_reasons;
     read: get "/v1/map" map::map;
     write: put "/v1/graph" graph::swap;
+    read: get "/v1/log" log::log;
+    write: put "/v1/log/level" log::set_level;
     admin: get "/v1/trace" graph::trace;
     read: get "/v1/why" graph::why;
 }

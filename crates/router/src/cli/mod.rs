@@ -12,6 +12,7 @@ mod group;
 mod interface;
 mod lab;
 mod list;
+mod log;
 mod lookup;
 mod man;
 mod monitor;
@@ -54,6 +55,7 @@ static COMMANDS: &[Command] = &[
     neighbor::COMMAND,
     monitor::COMMAND,
     config::COMMAND,
+    log::COMMAND,
     lookup::COMMAND,
     table::COMMAND,
     algorithms::COMMAND,

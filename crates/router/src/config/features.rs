@@ -3,7 +3,6 @@
 
 use std::path::Path;
 
-use fingerpost_command::output::message;
 use fingerpost_packet::feature::row::{Settings, Support};
 use fingerpost_packet::feature::{Feature, Mistake as Wrong};
 
@@ -56,11 +55,10 @@ impl Config {
         })
     }
 
-    /// Prints these lines for a text that another reader applies; a text that is refused has none.
-    pub(crate) fn warn_of_former_names(file: &Path, text: &str) {
-        if let Ok(config) = Self::of_text(file, text, None) {
-            config.former_name_warnings(file).for_each(message);
-        }
+    /// These lines for a text that another reader applies; a text that is refused has none.
+    pub(crate) fn former_names_of(file: &Path, text: &str) -> Vec<String> {
+        let config = Self::of_text(file, text, None);
+        config.map_or_else(|_| Vec::new(), |config| config.former_name_warnings(file).collect())
     }
 
     /// Files of features that cannot be read.

@@ -6,6 +6,7 @@ mod features;
 mod groups;
 mod knobs;
 mod listen;
+mod log;
 mod merge;
 mod mistakes;
 mod neighbor;
@@ -35,6 +36,7 @@ pub(crate) use control::ControlConfig;
 pub(crate) use features::in_kernel;
 pub(crate) use groups::Groups;
 pub(crate) use listen::Listen;
+pub(crate) use log::LogConfig;
 pub(crate) use merge::merged;
 use mistakes::{Document, Mistake};
 pub(crate) use neighbor::StaticNeighbor;
@@ -66,6 +68,7 @@ pub(crate) struct Config {
     pub(crate) neighbor: Vec<StaticNeighbor>,
     pub(crate) control: ControlConfig,
     pub(crate) listen: ListenConfig,
+    pub(crate) log: LogConfig,
     pub(crate) cluster: Option<Cluster>,
 }
 

@@ -4,6 +4,7 @@ use fingerpost_packet::feature::FeatureStates;
 use fingerpost_packet::language::Errors;
 use fingerpost_packet::{OpenPolicy, Plan, router_graph};
 use fingerpost_route::Control;
+use tracing::warn;
 
 use super::cluster::Node;
 use super::features::Features;
@@ -42,15 +43,17 @@ impl RunningGraph {
     }
 
     /// Gives features the names of new ports, before packets arrive there: [`Features::follow_ports`].
-    #[must_use]
-    pub(super) fn follow_ports(&mut self, control: &Control) -> Vec<String> {
-        self.features.follow_ports(control)
+    pub(super) fn follow_ports(&mut self, control: &Control) {
+        for what in self.features.follow_ports(control) {
+            warn!(target: "graph", "{what}");
+        }
     }
 
     /// Follows the members of the cluster, and has the host's kernel reach them: [`Node::follow`].
-    #[must_use]
-    pub(super) fn follow_cluster(&mut self, control: &Control) -> Vec<String> {
-        self.node.as_mut().map_or_else(Vec::new, |node| node.follow(control))
+    pub(super) fn follow_cluster(&mut self, control: &Control) {
+        for what in self.node.as_mut().map_or_else(Vec::new, |node| node.follow(control)) {
+            warn!(target: "cluster", "{what}");
+        }
     }
 
     /// Lets go of adjacency indices that this node announced and whose adjacency a commit took: [`Node::check_announced`].
@@ -76,12 +79,12 @@ impl RunningGraph {
         self.swapped = Some(text);
     }
 
-    /// Has all workers run this plan from now on. Returns messages about features of the configuration for which the graph
-    /// has no element.
-    pub(super) fn replace(&mut self, plan: Plan, workers: &mut Workers) -> Vec<String> {
+    /// Has all workers run this plan from now on, and logs features of the configuration for which the graph has no
+    /// element.
+    pub(super) fn replace(&mut self, plan: Plan, workers: &mut Workers) {
         workers.replace_graph(&self.plan, &plan);
         self.plan = plan;
-        self.missing()
+        self.missing().iter().for_each(|what| warn!(target: "graph", "{what}"));
     }
 
     fn missing(&self) -> Vec<String> {

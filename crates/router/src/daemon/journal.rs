@@ -1,4 +1,4 @@
-//! Messages for the log, and notices of interfaces for followers of events: taken over, returned, closed.
+//! Notices for followers of events: interfaces that are taken over, returned or closed, and requests that are refused.
 //!
 //! A notice is found by comparing the path of each interface with the path before, whenever something happened to one.
 
@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use fingerpost_route::{Control, Takeover};
+use tracing::warn;
 
 use super::ports::{InterfaceReport, Interfaces};
 
@@ -13,10 +14,9 @@ use super::ports::{InterfaceReport, Interfaces};
 #[derive(Default)]
 struct Driven(BTreeMap<String, (&'static str, String)>);
 
-/// Messages of a run, and the paths of interfaces that followers know.
+/// What is noted of a run for followers of events.
 #[derive(Default)]
 pub(super) struct Journal {
-    messages: Vec<String>,
     driven: Driven,
     refusals: Refusals,
 }
@@ -34,22 +34,12 @@ struct Refusals {
 }
 
 impl Journal {
-    /// Adds a message.
-    pub(super) fn push(&mut self, message: String) {
-        self.messages.push(message);
-    }
-
-    /// Adds messages.
-    pub(super) fn extend(&mut self, messages: impl IntoIterator<Item = String>) {
-        self.messages.extend(messages);
-    }
-
     /// Counts a refused request; whether it is noted. Whoever may connect can make any number of them.
     pub(super) fn count_refusal(&mut self, now: Instant) -> bool {
         let Refusals { since, noted, left_out } = &mut self.refusals;
         if since.is_none_or(|since| now.duration_since(since) > REFUSAL_TIME) {
             if *left_out > 0 {
-                self.messages.push(format!("{left_out} more requests were refused"));
+                warn!(target: "control", refused = *left_out, "{left_out} more requests were refused");
             }
             (*since, *noted, *left_out) = (Some(now), 0, 0);
         }
@@ -62,18 +52,11 @@ impl Journal {
         has_room
     }
 
-    /// Messages since the last call.
-    pub(super) fn take(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.messages)
-    }
-
-    /// Adds what happened to interfaces, for the log and for followers of events.
+    /// Notes what happened to interfaces.
     pub(super) fn note(&mut self, control: &mut Control, interfaces: &mut Interfaces) {
-        let notices = interfaces.take_notices();
-        if !notices.is_empty() {
+        if interfaces.take_changed() {
             self.driven.note(control, interfaces.report());
         }
-        self.messages.extend(notices);
     }
 }
 
@@ -108,14 +91,16 @@ mod tests {
     use fingerpost_route::{ControlOptions, Happened};
 
     use super::*;
+    use crate::log::tests::captured;
 
     #[test]
     fn refused_requests_are_noted_at_a_bounded_rate() {
         let (mut journal, now) = (Journal::default(), Instant::now());
         let noted = (0..1000).filter(|_| journal.count_refusal(now)).count();
         assert_eq!(noted, MOST_REFUSALS as usize);
-        assert!(journal.count_refusal(now + 2 * REFUSAL_TIME));
-        assert_eq!(journal.take(), ["950 more requests were refused"]);
+        let (noted, lines) = captured(|| journal.count_refusal(now + 2 * REFUSAL_TIME));
+        assert!(noted);
+        assert_eq!(lines, ["<4>control: 950 more requests were refused"]);
     }
 
     #[test]

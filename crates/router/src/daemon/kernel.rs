@@ -13,6 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 use fingerpost_route::netlink::neighbor;
 use fingerpost_route::source::{RouteSource, SourceError, SourceSpec, Transport, find};
 use fingerpost_route::{Control, NeighborRequest, RouteEvent, SourceId};
+use tracing::{debug, info, warn};
 
 use super::reader::{Piece, Reader};
 use crate::sys::{Netlink, Received};
@@ -58,8 +59,8 @@ pub(crate) struct Resyncs {
     pub(crate) lost: u64,
     /// The latest resynchronization that is complete: its reason, and how long it took.
     pub(crate) last: Option<(String, Duration)>,
-    /// The present one, with its beginning.
-    open: Option<(String, Instant)>,
+    /// The present one, with its beginning, and whether messages were lost.
+    open: Option<(String, Instant, bool)>,
 }
 
 impl Resyncs {
@@ -67,20 +68,33 @@ impl Resyncs {
     fn begin(&mut self, why: String, now: Instant) {
         self.lost += 1;
         // What was lost while one goes on makes it longer.
-        let since = self.open.take().map_or(now, |(_, since)| since);
-        self.open = Some((why, since));
+        let since = self.open.take().map_or(now, |(_, since, _)| since);
+        warn!(target: "source", source = "kernel", lost = self.lost, "source kernel: {why}: all of it is read again");
+        self.open = Some((why, since, true));
     }
 
     /// A dump begins, if for no loss then for a change whose consequences the kernel does not report.
     fn dump(&mut self, now: Instant) {
         self.open.get_or_insert_with(|| {
-            ("a link changed, or an address was deleted: the kernel does not report the routes of it".into(), now)
+            ("a link changed, or an address was deleted: the kernel does not report the routes of it".into(), now, false)
         });
     }
 
     fn end(&mut self, now: Instant) {
-        if let Some((why, since)) = self.open.take() {
-            self.last = Some((why, now.duration_since(since)));
+        if let Some((why, since, lost)) = self.open.take() {
+            let took = now.duration_since(since);
+            let took_ms = took.as_secs_f64() * 1e3;
+            match lost {
+                true => info!(
+                    target: "source", source = "kernel", took_ms,
+                    "source kernel: resynchronized in {took_ms:.0} ms"
+                ),
+                false => debug!(
+                    target: "source", source = "kernel", took_ms, why,
+                    "source kernel: read again in {took_ms:.0} ms: {why}"
+                ),
+            }
+            self.last = Some((why, took));
         }
     }
 }

@@ -4,12 +4,13 @@ use std::time::{Duration, Instant};
 
 use fingerpost_lpm::registry;
 use fingerpost_route::{Control, ControlOptions, Durations};
+use tracing::warn;
 
 use super::kernel::KernelSource;
 use super::lasting::{Placed, make_again};
 use super::ports::{Interfaces, Plan};
 use super::sources::{Configured, Sources};
-use super::{DaemonError, RunOptions, TICK, takeover};
+use super::{DaemonError, RunOptions, TICK, log_decisions, takeover};
 use crate::api::saved::COMMAND_SOURCE;
 use crate::config::Source;
 use crate::sys;
@@ -23,7 +24,6 @@ pub(super) const LONGEST_DUMP: Duration = Duration::from_secs(120);
 pub(super) struct Learned {
     pub(super) control: Control,
     pub(super) sources: Sources,
-    pub(super) messages: Vec<String>,
     /// Changes that cannot be made yet.
     pub(super) unmade: Vec<Placed>,
 }
@@ -62,24 +62,23 @@ pub(super) fn learn(options: &RunOptions, listen: bool) -> Result<Learned, Daemo
             sys::poll(&kernel.fds(), TICK);
         }
     }
-    let mut messages = Vec::new();
     let mut configured = Configured::default();
     let others = config.source.iter().filter(|source| source.kind != "kernel");
     for source in others.filter(|source| listen || source.is_read_once()) {
         let failed = |error| DaemonError::Source { kind: source.kind.clone(), error };
-        messages.extend(configured.feed(&mut control, source).map_err(failed)?);
+        configured.feed(&mut control, source).map_err(failed)?;
     }
     let command = control.add_source(COMMAND_SOURCE, COMMAND_DISTANCE);
     let static_neighbors = config.neighbor.iter().map(|neighbor| neighbor.placed().into());
     let changes = static_neighbors.chain(options.saved.iter().cloned()).collect();
-    let (unmade, said) = make_again(&mut control, command, changes);
-    messages.extend(said);
+    let (unmade, messages) = make_again(&mut control, command, changes);
+    messages.iter().for_each(|what| warn!(target: "config", "{what}"));
     if let Err(error) = control.commit(Instant::now()) {
-        messages.push(format!("routes are not all visible: {error}"));
+        warn!(target: "fib", "routes are not all visible: {error}");
     }
-    messages.extend(control.take_decisions());
+    log_decisions(&mut control);
     let sources = Sources { kernel, configured, command, visible: Durations::default() };
-    Ok(Learned { control, sources, messages, unmade })
+    Ok(Learned { control, sources, unmade })
 }
 
 /// Result of `run --check`.

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant, SystemTime};
 use fingerpost_lpm::UpdateError;
 use fingerpost_packet::feature::source_filter::SourceFilters;
 use fingerpost_packet::graph::worker::Event;
+use fingerpost_route::fib::{Decision, Weight};
 use fingerpost_route::{Committed, Control};
+use tracing::{debug, error, info, warn};
 
 use crate::api::backend::Queue;
 use crate::{privilege, sys};
@@ -93,30 +95,30 @@ impl Daemon {
         let started = Instant::now();
         let config = &options.config;
         let features = Features::new(config)?;
-        let mut journal = Journal::default();
         // First of all: what the last daemon left keeps forwarding while this one learns.
-        let mut found = Vec::new();
-        let nonstop =
-            NonStop::begin(config.takeover.nonstop(), config.features.guards_any(), &mut found);
-        journal.extend(found);
+        let nonstop = NonStop::begin(config.takeover.nonstop(), config.features.guards_any());
         let flow_seed = nonstop.flow_seed(config.groups.flow_seed);
         let filters = features.states().of::<SourceFilters>();
         let edits = options.saved.iter().map(|saved| (&*saved.place, &saved.change));
-        journal.extend(edit_again(filters.as_deref(), edits));
-        let Learned { mut control, sources, messages, unmade } = learn(options, true)?;
+        for what in edit_again(filters.as_deref(), edits) {
+            warn!(target: "config", "{what}");
+        }
+        let Learned { mut control, sources, unmade } = learn(options, true)?;
         let progress = Progress::new(started);
         let (policy, mut findings) = policy::Watch::begin().map_err(DaemonError::Survey)?;
         findings.apply_rules(&mut control);
-        journal.extend(messages);
-        journal.extend(options.missing(&control));
-        journal.extend(findings.unanswered.iter().map(|what| format!("unknown: {what}")));
+        for what in options.missing(&control) {
+            warn!(target: "takeover", "{what}");
+        }
+        for what in &findings.unanswered {
+            warn!(target: "policy", "unknown: {what}");
+        }
         let mut interfaces = Interfaces::new(options, findings, nonstop)?;
         interfaces.share(&mut control, flow_seed)?;
         // All of it: programs that know all routes must not make room for programs that do not.
         if let Err(error) = control.commit_now(Instant::now()) {
-            journal.push(format!("routes are not all visible: {error}"));
+            warn!(target: "fib", "routes are not all visible: {error}");
         }
-        journal.extend(interfaces.take_notices());
         let node = config.cluster.as_ref();
         let node = node.map(|cluster| Node::new(config, cluster, &interfaces));
         let mut graph = RunningGraph::built_in(features, node.transpose()?);
@@ -136,11 +138,11 @@ impl Daemon {
             graph,
             interfaces,
             policy,
-            journal,
+            journal: Journal::default(),
             requests: backend::Inbox::default(),
         };
         daemon.graph.features.set_forwarder(daemon.interfaces.guard());
-        daemon.journal.extend(daemon.graph.follow_ports(&daemon.control));
+        daemon.graph.follow_ports(&daemon.control);
         daemon.await_fabric_interface()?;
         daemon.interfaces.begin(&daemon.control, &daemon.workers);
         if daemon.taken_over() == 0
@@ -170,8 +172,7 @@ impl Daemon {
                 sys::poll(&self.sources.kernel.fds(), TICK);
             }
             self.interfaces.provide(&self.control, &self.workers);
-            let messages = self.graph.follow_cluster(&self.control);
-            self.journal.extend(messages);
+            self.graph.follow_cluster(&self.control);
         }
         Ok(())
     }
@@ -260,9 +261,7 @@ impl Daemon {
         let kernel = &mut self.sources.kernel;
         let mut taken =
             if all { kernel.turn(&mut self.control)? } else { kernel.look(&mut self.control) };
-        let mut said = Vec::new();
-        taken += self.sources.take_sessions(&mut self.control, now, &mut said);
-        self.journal.extend(said);
+        taken += self.sources.take_sessions(&mut self.control, now);
         if all || taken > 0 {
             // The host's own addresses are known before a commit that may take its time.
             self.interfaces.sync_local(&self.control);
@@ -276,7 +275,7 @@ impl Daemon {
             // A port is dropped here and not in the worker: closing waits for the kernel.
             match event {
                 Event::PortFailed(port, error, device) => {
-                    self.journal.push(format!("port {port} closed: {error}"));
+                    warn!(target: "interface", port, "port {port} closed: {error}");
                     drop(device);
                     self.interfaces.failed(port, &error, &self.workers);
                 }
@@ -296,20 +295,18 @@ impl Daemon {
         self.progress.follow_routes(self.control.rib_v4().len() + self.control.rib_v6().len());
         self.control.audit(now, self.interfaces.asked());
         turn.stage("audit");
-        self.journal.extend(self.control.take_decisions());
+        log_decisions(&mut self.control);
         let (forgotten, requests) = (self.control.take_forgotten(), self.control.take_requests());
         self.sources.kernel.forget(&forgotten);
         self.sources.kernel.ask(&requests);
-        self.journal.extend(self.graph.follow_ports(&self.control));
-        self.journal.extend(self.graph.follow_cluster(&self.control));
-        let mut messages = Vec::new();
-        if let Some(mut findings) = self.policy.take(&mut messages) {
+        self.graph.follow_ports(&self.control);
+        self.graph.follow_cluster(&self.control);
+        if let Some(mut findings) = self.policy.take() {
             findings.apply_rules(&mut self.control);
             self.interfaces.set_findings(findings);
             // Before an interface is taken over, packets are looked up in its tables.
             self.commit(now);
         }
-        self.journal.extend(messages);
         turn.stage("followers");
         self.interfaces.sync(&self.control, &self.workers);
         turn.stage("interfaces");
@@ -326,7 +323,7 @@ impl Daemon {
         if failures.is_empty() {
             return Ok(());
         }
-        self.journal.extend(failures);
+        failures.iter().for_each(|what| error!(target: "run", "{what}"));
         let failed = self.workers.len() - self.workers.alive();
         Err(DaemonError::Workers { failed, workers: self.workers.len() })
     }
@@ -347,20 +344,13 @@ impl Daemon {
         // Routes that are to be withdrawn in pieces forward nothing new.
         let waits = usize::from(self.control.sweeping());
         let all = committed.as_ref().is_ok_and(|done| done.pending <= waits);
-        let mut said = Vec::new();
-        self.sources.committed(&mut self.control, all, Instant::now(), &mut said);
-        self.journal.extend(said);
+        self.sources.committed(&mut self.control, all, Instant::now());
         match committed {
             Ok(committed) => self.progress.set_generation(committed.generation),
-            Err(error) => self.journal.push(format!("routes are not all visible: {error}")),
+            Err(error) => warn!(target: "fib", "routes are not all visible: {error}"),
         }
         self.graph.check_announced(&self.control);
-        self.journal.extend(self.control.take_decisions());
-    }
-
-    /// Messages since the last call.
-    pub(crate) fn take_messages(&mut self) -> Vec<String> {
-        self.journal.take()
+        log_decisions(&mut self.control);
     }
 
     /// Interfaces whose frames the workers receive.
@@ -387,9 +377,8 @@ impl Daemon {
         self.interfaces.nonstop()
     }
 
-    /// Stops the workers and returns the interfaces to the kernel. Returns the report, and the messages since
-    /// [`Daemon::take_messages`].
-    pub(crate) fn stop(mut self) -> (Report, Vec<String>) {
+    /// Stops the workers and returns the interfaces to the kernel. Returns the report.
+    pub(crate) fn stop(mut self) -> Report {
         self.requests.close();
         if self.interfaces.nonstop().is_some() {
             self.sources.configured.keep_exported();
@@ -399,10 +388,28 @@ impl Daemon {
         }
         // The kernel has its frames from here on; what is in our rings is still carried.
         self.interfaces.quiesce(self.workers.alive() < self.workers.len());
-        self.journal.extend(self.workers.stop());
+        self.workers.stop().iter().for_each(|what| error!(target: "run", "{what}"));
         self.interfaces.detach();
-        self.journal.extend(self.interfaces.take_notices());
-        let messages = self.journal.take();
-        (self.report(), messages)
+        self.report()
+    }
+}
+
+/// Logs what the FIBs decided since the last call.
+fn log_decisions(control: &mut Control) {
+    for Decision { family, weight, text, build } in control.take_decisions() {
+        let algorithm = build.map(|build| build.algorithm);
+        let before = build.and_then(|build| build.before);
+        let (fitness, prefixes) = (build.map(|b| b.fitness), build.map(|b| b.prefixes));
+        let build_ms = build.map(|build| build.took.as_secs_f64() * 1e3);
+        macro_rules! decision {
+            ($log:ident) => {
+                $log!(target: "fib", family, algorithm, before, fitness, prefixes, build_ms, "{text}")
+            };
+        }
+        match weight {
+            Weight::Routine => decision!(debug),
+            Weight::Choice => decision!(info),
+            Weight::Alarm => decision!(warn),
+        }
     }
 }

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use fingerpost_io::xdp::forward::Heartbeat;
 use fingerpost_io::xdp::{Link, Mode, Pins, XdpError};
+use tracing::{info, warn};
 
 use crate::privilege;
 use crate::sys;
@@ -39,34 +40,32 @@ pub(super) struct NonStop {
 impl NonStop {
     /// Looks for what was left in this network namespace, and keeps it forwarding. `patience`: for how long
     /// the XDP programs forward without this process. `guards`: interfaces have features without which nothing may pass,
-    /// so they are held where a worker fails. Errors are added to `said`; they end nothing.
-    pub(super) fn begin(patience: Option<Duration>, guards: bool, said: &mut Vec<String>) -> Self {
+    /// so they are held where a worker fails. Errors are logged; they end nothing.
+    pub(super) fn begin(patience: Option<Duration>, guards: bool) -> Self {
         let name = sys::namespace_number().to_string();
         let pins = Pins::find(&name).unwrap_or_else(|error| {
-            said.push(format!("looking for links of an earlier daemon: {error}"));
+            warn!(target: "nonstop", "looking for links of an earlier daemon: {error}");
             None
         });
         let mut nonstop = Self { pins, patience, ..Self::default() };
-        nonstop.look(said);
+        nonstop.look();
         if patience.is_some()
-            && let Err(why) = nonstop.prepare(&name, said)
+            && let Err(why) = nonstop.prepare(&name)
         {
-            said.push(format!("forwarding will end with this process: {why}"));
+            warn!(target: "nonstop", "forwarding will end with this process: {why}");
             nonstop.patience = None;
         }
         if guards
             && nonstop.pins.is_none()
             && let Err(why) = nonstop.make_folder()
         {
-            said.push(format!(
-                "where a worker fails the kernel will forward, without the features of interfaces: {why}"
-            ));
+            warn!(target: "nonstop", "where a worker fails the kernel will forward, without the features of interfaces: {why}");
         }
         nonstop
     }
 
     /// Takes over what is there: links, and a heartbeat of a known kind.
-    fn look(&mut self, said: &mut Vec<String>) {
+    fn look(&mut self) {
         let Some(pins) = &self.pins else { return };
         for kept in pins.links().unwrap_or_default() {
             match kept.link {
@@ -82,21 +81,21 @@ impl NonStop {
                 let over = heartbeat.is_over().unwrap_or(true);
                 let state = if over { "was given up" } else { "continues until this one is ready" };
                 if !self.found.is_empty() {
-                    said.push(format!("forwarding of the daemon before {state}"));
+                    info!(target: "nonstop", interfaces = self.found.len(), "forwarding of the daemon before {state}");
                 }
                 let heartbeat = Arc::new(heartbeat);
                 self.beating = Some(Beating::start(heartbeat.clone(), false));
                 self.heartbeat = Some(heartbeat);
             }
-            Ok(Err(stamp)) => said.push(format!(
-                "what the daemon before left is of another version (stamp {stamp:#x}): it is replaced, not adopted"
-            )),
-            Err(error) => said.push(format!("the heartbeat of the daemon before: {error}")),
+            Ok(Err(stamp)) => {
+                warn!(target: "nonstop", "what the daemon before left is of another version (stamp {stamp:#x}): it is replaced, not adopted")
+            }
+            Err(error) => warn!(target: "nonstop", "the heartbeat of the daemon before: {error}"),
         }
     }
 
     /// Makes the folder and the heartbeat that are not there yet.
-    fn prepare(&mut self, name: &str, said: &mut Vec<String>) -> Result<(), String> {
+    fn prepare(&mut self, name: &str) -> Result<(), String> {
         let (pins, mounted) = Pins::make(name).map_err(|error| {
             let remedy = match error.kind() {
                 std::io::ErrorKind::PermissionDenied if error.raw_os_error().is_some() => {
@@ -107,10 +106,8 @@ impl NonStop {
             format!("no folder in a file system of type bpf: {error}{remedy}")
         })?;
         if mounted {
-            said.push(format!(
-                "mounted a file system of type bpf for {}: it lasts as long as the mount namespace of this process",
-                pins.folder().display()
-            ));
+            info!(target: "nonstop", "mounted a file system of type bpf for {}: it lasts as long as the mount namespace of this process",
+                pins.folder().display());
         }
         if self.heartbeat.is_none() {
             let patience = self.patience.unwrap_or(AT_START);
@@ -155,10 +152,10 @@ impl NonStop {
 
     /// All interfaces that will be taken over are: the others' links end, and programs that wait for a beat
     /// get one.
-    pub(super) fn settled(&mut self, said: &mut Vec<String>) {
+    pub(super) fn settled(&mut self) {
         if let Some(pins) = &self.pins {
             for ifindex in std::mem::take(&mut self.found).into_keys() {
-                told(pins.let_go(ifindex), said);
+                told(pins.let_go(ifindex));
             }
         }
         match self.patience {
@@ -167,20 +164,26 @@ impl NonStop {
                     beating.go_on();
                 }
                 let links = self.pins.as_ref().and_then(|pins| Some((pins, pins.links().ok()?)));
-                said.push(match links {
-                    Some((pins, links)) if !links.is_empty() => format!(
+                match links {
+                    Some((pins, links)) if !links.is_empty() => info!(
+                        target: "nonstop",
+                        interfaces = links.len(),
+                        nonstop_s = patience.as_secs(),
                         "{} interfaces keep forwarding for {} s without this process ({})",
                         links.len(),
                         patience.as_secs(),
                         pins.folder().display()
                     ),
-                    _ => "no interface forwards in XDP yet, and none without this process".into(),
-                });
+                    _ => info!(
+                        target: "nonstop",
+                        "no interface forwards in XDP yet, and none without this process"
+                    ),
+                }
             }
             None => {
                 (self.beating, self.heartbeat) = (None, None);
                 if let Some(pins) = self.pins.take() {
-                    told(pins.release().map(drop), said);
+                    told(pins.release().map(drop));
                 }
             }
         }
@@ -216,9 +219,9 @@ impl NonStop {
     }
 
     /// The link of an interface ends with its last owner.
-    pub(super) fn let_go(&self, ifindex: u32, said: &mut Vec<String>) {
+    pub(super) fn let_go(&self, ifindex: u32) {
         if let Some(pins) = &self.pins {
-            told(pins.let_go(ifindex), said);
+            told(pins.let_go(ifindex));
         }
     }
 
@@ -235,9 +238,9 @@ fn random() -> u64 {
     RandomState::new().hash_one(std::process::id()).max(1)
 }
 
-fn told(done: std::io::Result<()>, said: &mut Vec<String>) {
+fn told(done: std::io::Result<()>) {
     if let Err(error) = done {
-        said.push(format!("letting go of what was kept: {error}"));
+        warn!(target: "nonstop", "letting go of what was kept: {error}");
     }
 }
 

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use fingerpost_io::xdp::{Families, XdpError};
 use fingerpost_route::{Control, LinkState};
+use tracing::{info, warn};
 
 use super::ports::{Interfaces, chosen};
 use super::takeover::{self, Findings, Left};
@@ -66,7 +67,7 @@ impl Interfaces {
             .unanswered
             .iter()
             .filter(|what| !self.policy.findings.unanswered.contains(what));
-        self.notices.extend(new.map(|what| format!("unknown: {what}")));
+        new.for_each(|what| warn!(target: "policy", "unknown: {what}"));
         self.policy.findings = findings;
         self.policy.surveyed = true;
         self.vlans.forget();
@@ -114,17 +115,16 @@ impl Interfaces {
         let name = &state.name;
         if kept && before.obstacle != obstacle {
             let what = obstacle.as_deref().unwrap_or_default();
-            self.notices.push(format!("{name}: stays taken over in spite of {what}"));
+            warn!(target: "policy", interface = name, obstacle = what, "{name}: stays taken over in spite of {what}");
         } else if before.kept && !kept {
-            self.notices.push(format!("{name}: the kernel's policy is no obstacle any more"));
+            info!(target: "policy", interface = name, "{name}: the kernel's policy is no obstacle any more");
         }
         if ours && left != before.left {
-            self.notices.push(match &left.why {
-                Some(why) => format!("{name}: {why}"),
-                None => format!("{name}: packets of both families are taken over"),
-            });
+            let (v4, v6) = (left.families.v4, left.families.v6);
+            let why = left.why.as_deref().unwrap_or("packets of both families are taken over");
+            info!(target: "policy", interface = name, left_v4 = v4, left_v6 = v6, "{name}: {why}");
             if let Err(error) = self.leave(link, left.families) {
-                self.notices.push(format!("{name}: {error}"));
+                warn!(target: "policy", interface = name, "{name}: {error}");
             }
         }
         let LinkState { master, vrf, backup, .. } = *state;

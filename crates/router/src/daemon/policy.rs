@@ -17,6 +17,7 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
 use fingerpost_route::netlink::obstacle::{GROUPS, Obstacle};
+use tracing::error;
 
 use super::takeover::{self, Findings, IPTABLES};
 use crate::sys::{Netlink, Received, poll};
@@ -81,25 +82,25 @@ impl Watch {
         Ok((Self { news, failed: None, stop }, found))
     }
 
-    /// Findings since the last call, if anything changed; adds messages for the log.
-    pub(super) fn take(&mut self, messages: &mut Vec<String>) -> Option<Findings> {
+    /// Findings since the last call, if anything changed.
+    pub(super) fn take(&mut self) -> Option<Findings> {
         let mut found = None;
         loop {
             match self.news.try_recv() {
                 Ok(News::Found(findings)) => (found, self.failed) = (Some(findings), None),
-                Ok(News::Failed(why)) => self.fail(why, messages),
+                Ok(News::Failed(why)) => self.fail(why),
                 Err(TryRecvError::Empty) => return found,
                 Err(TryRecvError::Disconnected) => {
-                    self.fail("the thread that watches is gone".into(), messages);
+                    self.fail("the thread that watches is gone".into());
                     return found;
                 }
             }
         }
     }
 
-    fn fail(&mut self, why: String, messages: &mut Vec<String>) {
+    fn fail(&mut self, why: String) {
         if self.failed.as_ref() != Some(&why) {
-            messages.push(format!("changes of the kernel's policy are not seen: {why}"));
+            error!(target: "policy", "changes of the kernel's policy are not seen: {why}");
             self.failed = Some(why);
         }
     }

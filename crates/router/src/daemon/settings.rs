@@ -12,6 +12,7 @@ use super::turns::Turns;
 use crate::api::model::{AlgorithmChange, ConfigText};
 use crate::api::saved::SavedChange;
 use crate::config::{Config, PacketPath};
+use crate::log::{Format, Levels};
 
 /// What a run is started with besides the configuration.
 #[derive(Clone, Debug, Default)]
@@ -55,6 +56,10 @@ pub(crate) struct Said {
     pub(crate) nonstop_s: Option<u32>,
     /// Interfaces to take over; none named: all of the configuration.
     pub(crate) only: Vec<String>,
+    /// Levels of the log.
+    pub(crate) log_level: Option<Levels>,
+    /// Form of its lines.
+    pub(crate) log_format: Option<Format>,
 }
 
 impl Said {
@@ -62,6 +67,10 @@ impl Said {
     pub(crate) fn add_to(&self, config: &mut Config) {
         config.takeover.ignore.extend(self.ignore.iter().cloned());
         config.takeover.nonstop_s = self.nonstop_s.unwrap_or(config.takeover.nonstop_s);
+        if let Some(levels) = &self.log_level {
+            config.log.level = levels.clone();
+        }
+        config.log.format = self.log_format.unwrap_or(config.log.format);
     }
 }
 

@@ -9,6 +9,7 @@ use fingerpost_route::source::{
     RouteSource, SessionSpec, SourceError, SourceKind, SourceSpec, Transport, file, find,
 };
 use fingerpost_route::{Control, Durations, RouteEvent, RouteUpdate, SourceId};
+use tracing::warn;
 
 use super::export::Exporter;
 use super::kernel::KernelSource;
@@ -54,14 +55,9 @@ impl Sources {
 
     /// Takes what peers have sent, and has the kernel's routes left out that they send, too. Returns how many changes
     /// that were.
-    pub(super) fn take_sessions(
-        &mut self,
-        control: &mut Control,
-        now: Instant,
-        said: &mut Vec<String>,
-    ) -> usize {
+    pub(super) fn take_sessions(&mut self, control: &mut Control, now: Instant) -> usize {
         let mut probes = Probes::default();
-        let taken = self.configured.turn(control, now, &mut probes, said);
+        let taken = self.configured.turn(control, now, &mut probes);
         self.kernel.probe(&probes.known);
         self.kernel.ask(&probes.unknown);
         let listeners = self.configured.listeners();
@@ -72,18 +68,12 @@ impl Sources {
         let mut left_out = first.unwrap_or_default().to_vec();
         left_out.extend(self.configured.fed.iter().filter_map(|fed| fed.source.exports_as()));
         self.kernel.leave_out(&left_out);
-        self.configured.export(control, said);
+        self.configured.export(control);
         taken
     }
 
     /// Notes after a commit whether readers see `all` routes.
-    pub(super) fn committed(
-        &mut self,
-        control: &mut Control,
-        all: bool,
-        now: Instant,
-        said: &mut Vec<String>,
-    ) {
+    pub(super) fn committed(&mut self, control: &mut Control, all: bool, now: Instant) {
         let seats = self.configured.listeners().flat_map(|listener| listener.lags(now));
         for lag in seats.chain([self.kernel.lag(now)]) {
             if all && !lag.is_zero() {
@@ -93,7 +83,7 @@ impl Sources {
         self.kernel.committed(all);
         for fed in &mut self.configured.fed {
             match &mut fed.by {
-                By::Sessions(listener) => listener.committed(control, all, now, said),
+                By::Sessions(listener) => listener.committed(control, all, now),
                 By::Replay(_, player) => player.committed(all, now),
                 By::Reading(_) | By::Static(_) => {}
             }
@@ -167,13 +157,7 @@ impl Configured {
         })
     }
 
-    fn turn(
-        &mut self,
-        control: &mut Control,
-        now: Instant,
-        probes: &mut Probes,
-        said: &mut Vec<String>,
-    ) -> usize {
+    fn turn(&mut self, control: &mut Control, now: Instant, probes: &mut Probes) -> usize {
         let Self { fed, idle, unexported, .. } = self;
         let mut taken = 0;
         for fed in fed {
@@ -183,13 +167,13 @@ impl Configured {
             match &mut fed.by {
                 By::Reading(_) => {}
                 By::Static(routes) => {
-                    let changed = routes.turn(control, now, probes, said);
+                    let changed = routes.turn(control, now, probes);
                     *unexported |= changed > 0;
                     taken += changed;
                 }
-                By::Replay(id, player) => taken += player.turn(control, *id, now, said),
+                By::Replay(id, player) => taken += player.turn(control, *id, now),
                 By::Sessions(listener) => {
-                    taken += listener.turn(&mut Turn { control, now, number, said });
+                    taken += listener.turn(&mut Turn { control, now, number });
                 }
             }
         }
@@ -197,13 +181,15 @@ impl Configured {
     }
 
     /// Has the kernel have the static routes that it is to have.
-    fn export(&mut self, control: &Control, said: &mut Vec<String>) {
+    fn export(&mut self, control: &Control) {
         let changes = (control.link_changes(), control.address_changes());
         if std::mem::replace(&mut self.looked, changes) != changes {
             self.exporters.values().for_each(Exporter::look);
         }
         for exporter in self.exporters.values() {
-            said.extend(exporter.take_messages());
+            for what in exporter.take_messages() {
+                warn!(target: "source", "{what}");
+            }
         }
         if !std::mem::take(&mut self.unexported) {
             return;
@@ -229,7 +215,7 @@ impl Configured {
                 std::collections::btree_map::Entry::Vacant(free) => match Exporter::new(protocol) {
                     Ok(exporter) => free.insert(exporter).set(wanted),
                     Err(error) => {
-                        said.push(format!("static routes stay out of the kernel: {error}"))
+                        warn!(target: "source", "static routes stay out of the kernel: {error}")
                     }
                 },
             }
@@ -241,7 +227,7 @@ impl Configured {
         self.exporters.values().for_each(Exporter::keep);
     }
 
-    /// Reads a source to its end, or listens for its peers; returns messages for the log.
+    /// Reads a source to its end, or listens for its peers.
     ///
     /// # Errors
     /// When it cannot be opened: nothing changed then. One that breaks off later is used as far as it
@@ -250,7 +236,7 @@ impl Configured {
         &mut self,
         control: &mut Control,
         source: &Source,
-    ) -> Result<Vec<String>, SourceError> {
+    ) -> Result<(), SourceError> {
         let kind = kind_of(source);
         if let Some(settings) = settings(source) {
             let distance = settings.distance;
@@ -259,7 +245,7 @@ impl Configured {
             let id = self.idle.number(control, kind, distance);
             listener.add_seat(control, id);
             self.fed.push(Fed { source: source.clone(), by: By::Sessions(Box::new(listener)) });
-            return Ok(Vec::new());
+            return Ok(());
         }
         let distance = source.distance.unwrap_or(kind.distance);
         if kind.transport == Transport::Replay {
@@ -267,21 +253,21 @@ impl Configured {
             let id = self.idle.number(control, kind, distance);
             player.begin(control, id);
             self.fed.push(Fed { source: source.clone(), by: By::Replay(id, Box::new(player)) });
-            return Ok(Vec::new());
+            return Ok(());
         }
         let mut open = open(control, source)?;
         let id = self.idle.number(control, kind, distance);
-        let (mut said, mut by) = (Vec::new(), By::Reading(id));
+        let mut by = By::Reading(id);
         if kind.transport == Transport::None {
             let mut routes = StaticRoutes::new(id);
             routes.set(control, static_routes(open.as_mut()), source.probe());
             by = By::Static(routes);
             self.unexported = true;
         } else {
-            said = say(control, source, id, open.as_mut());
+            say(control, source, id, open.as_mut());
         }
         self.fed.push(Fed { source: source.clone(), by });
-        Ok(said)
+        Ok(())
     }
 
     /// Reads a source again in the place of `at`: routes that it no longer has are withdrawn. Of a source with sessions
@@ -294,31 +280,28 @@ impl Configured {
         control: &mut Control,
         at: usize,
         source: &Source,
-    ) -> Result<Vec<String>, SourceError> {
+    ) -> Result<(), SourceError> {
         let fed = &mut self.fed[at];
-        let said = match &mut fed.by {
+        match &mut fed.by {
             By::Sessions(listener) => {
                 listener.set(settings(source).expect("it is of the same kind"));
-                Vec::new()
             }
             By::Replay(id, player) => {
                 **player = play(source)?;
                 player.begin(control, *id);
-                Vec::new()
             }
             By::Reading(id) => {
                 let mut open = open(control, source)?;
-                say(control, source, *id, open.as_mut())
+                say(control, source, *id, open.as_mut());
             }
             By::Static(routes) => {
                 let mut open = open(control, source)?;
                 routes.set(control, static_routes(open.as_mut()), source.probe());
                 self.unexported = true;
-                Vec::new()
             }
-        };
+        }
         fed.source = source.clone();
-        Ok(said)
+        Ok(())
     }
 
     /// Opens a source in the place of `at`, which is taken away before: both have one address.
@@ -330,7 +313,7 @@ impl Configured {
         control: &mut Control,
         at: usize,
         source: &Source,
-    ) -> Result<Vec<String>, SourceError> {
+    ) -> Result<(), SourceError> {
         self.remove(control, at);
         self.insert(control, at, source)
     }
@@ -344,12 +327,12 @@ impl Configured {
         control: &mut Control,
         at: usize,
         source: &Source,
-    ) -> Result<Vec<String>, SourceError> {
-        let said = self.feed(control, source)?;
+    ) -> Result<(), SourceError> {
+        self.feed(control, source)?;
         // Others keep their places.
         let last = self.fed.pop().expect("it was just added");
         self.fed.insert(at, last);
-        Ok(said)
+        Ok(())
     }
 
     /// Takes a source away with its routes.
@@ -473,26 +456,19 @@ fn play(source: &Source) -> Result<Player, SourceError> {
 }
 
 /// Reads all routes of an open source.
-fn say(
-    control: &mut Control,
-    source: &Source,
-    id: SourceId,
-    open: &mut dyn RouteSource,
-) -> Vec<String> {
+fn say(control: &mut Control, source: &Source, id: SourceId, open: &mut dyn RouteSource) {
     let sink = &mut |event| control.handle(id, event);
     let ended = match &source.path {
         Some(path) => file::feed(open, path, sink),
         None => open.input(&[], Instant::now(), sink).and_then(|_| open.finish(sink)),
     };
-    let mut said = Vec::new();
     // What could be read is used; the rest is reported.
     if let Err(error) = ended {
-        said.push(format!("source {}: {error}", source.kind));
+        warn!(target: "source", source = source.kind, "source {}: {error}", source.kind);
     }
     let rejected = open.rejected();
     if rejected.count > 0 {
         let samples = rejected.samples.join("; ");
-        said.push(format!("source {}: {} rejected: {samples}", source.kind, rejected.count));
+        warn!(target: "source", source = source.kind, rejected = rejected.count, "source {}: {} rejected: {samples}", source.kind, rejected.count);
     }
-    said
 }

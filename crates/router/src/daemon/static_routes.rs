@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use fingerpost_route::{
     Control, NeighborRequest, NextHopState, Path, RouteEvent, RouteUpdate, SourceId, Target,
 };
+use tracing::info;
 
 use super::export::Wanted;
 
@@ -94,7 +95,6 @@ impl StaticRoutes {
         control: &mut Control,
         now: Instant,
         probes: &mut Probes,
-        said: &mut Vec<String>,
     ) -> usize {
         let Some(every) = self.probe else { return 0 };
         let changed = self.judge(control);
@@ -135,7 +135,7 @@ impl StaticRoutes {
             let name = name.map(|(.., state)| format!(" on {}", state.name)).unwrap_or_default();
             let gateway = gateway.map_or("the link".to_owned(), |gateway| gateway.to_string());
             let what = if alive { "replies" } else { "is lost" };
-            said.push(format!("next hop {gateway}{name} {what}; static routes changed: {taken}"));
+            info!(target: "source", routes = taken, "next hop {gateway}{name} {what}; static routes changed: {taken}");
         }
         taken
     }

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use fingerpost_route::Durations;
+use tracing::warn;
 
 use crate::api::model::{Quantiles, Turns as Row};
 use crate::sys;
@@ -24,6 +25,11 @@ pub(super) fn quantiles(durations: &Durations) -> Quantiles {
     }
 }
 
+/// CPU time of a turn that is logged: it delays the events behind it.
+const STALL: Duration = Duration::from_millis(100);
+/// Wall time of such a turn: it waits for a core, or for a lock of the kernel.
+const WALL_STALL: Duration = Duration::from_millis(500);
+
 /// Time so far of a turn in progress.
 pub(super) struct Turn {
     wall: Instant,
@@ -38,6 +44,19 @@ impl Turn {
     pub(super) fn begin() -> Self {
         let cpu = sys::thread_time();
         Self { wall: Instant::now(), cpu, stage_began: cpu, stages: Vec::with_capacity(16) }
+    }
+
+    /// Logs a turn that took long.
+    fn log(&self, cpu: Duration, wall: Duration) {
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        let longest = self.stages.iter().max_by_key(|(_, took)| *took);
+        let (stage, stage_ms) = longest.map_or(("none", 0.0), |&(name, took)| (name, ms(took)));
+        let (cpu_ms, wall_ms) = (ms(cpu), ms(wall));
+        warn!(
+            target: "stall", cpu_ms, wall_ms, stage, stage_ms,
+            "a turn of the control thread took {cpu_ms:.0} ms of CPU time and {wall_ms:.0} ms in all, its stage {stage} \
+             {stage_ms:.0} ms: changes of routes waited"
+        );
     }
 
     /// Ends a stage of this name.
@@ -71,8 +90,12 @@ impl Turns {
             let longest = self.stages.entry(name).or_default();
             *longest = took.max(*longest);
         }
+        let wall = turn.wall.elapsed();
         self.cpu.add(cpu);
-        self.wall.add(turn.wall.elapsed());
+        self.wall.add(wall);
+        if cpu >= STALL || wall >= WALL_STALL {
+            turn.log(cpu, wall);
+        }
     }
 
     /// State for reports.

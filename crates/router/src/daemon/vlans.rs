@@ -11,6 +11,7 @@ use std::sync::Arc;
 use fingerpost_io::xdp::forward::Vlan;
 use fingerpost_packet::feature::row::Support;
 use fingerpost_route::{Control, LinkState, PortTable};
+use tracing::warn;
 
 use super::ports::{Interfaces, chosen};
 use crate::config::Mode;
@@ -86,8 +87,9 @@ impl Interfaces {
             .collect();
         let told = by_port.values().flatten().map(|tagged| tagged.vlan).collect();
         if let Err(error) = forwarder.set_vlans(told) {
-            self.notices.push(format!("VLAN interfaces: {error}"));
+            warn!(target: "interface", "VLAN interfaces: {error}");
         }
+        self.history.changed = true;
         self.vlans = Vlans { by_port, ports: Some(ports) };
     }
 

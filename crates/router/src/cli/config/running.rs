@@ -94,7 +94,7 @@ fn read(file: &PathBuf) -> Result<ConfigText, Failure> {
     let name = file.display().to_string();
     let text = input::read_text_or_stdin(file)
         .map_err(|error| Failure::outside(error.kind(), format_args!("{name}: {error}")))?;
-    Config::warn_of_former_names(file, &text);
+    Config::former_names_of(file, &text).iter().for_each(message);
     Ok(ConfigText { file: name, text })
 }
 

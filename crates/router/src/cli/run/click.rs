@@ -5,13 +5,15 @@ use std::path::{Path, PathBuf};
 
 use fingerpost_packet::handler::control_socket::{Listen, Token};
 use fingerpost_packet::{Folder, OpenPolicy};
+use tracing::{info, warn};
 
-use super::Arguments;
+use super::{Arguments, begin_log};
 use crate::cli::command::{Exit, Failure};
-use crate::cli::output::{Output, Report, begin_log, message};
+use crate::cli::output::{Output, Report, message};
 use crate::click::{self, ClickError, ClickPlan, ClickReport, Places, Running};
+use crate::config::LogConfig;
 use crate::control::{Service, secret};
-use crate::{privilege, sys};
+use crate::{log, privilege, sys};
 
 pub(super) fn run(file: &Path, arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     let daemons = [
@@ -40,13 +42,18 @@ pub(super) fn run(file: &Path, arguments: &Arguments, output: &mut Output) -> Re
     };
     let (stands, sockets) = (&arguments.device, &arguments.port);
     let mut running = Running::start(file, planned, stands, sockets, &places, service)?;
-    begin_log();
-    running.opened().for_each(message);
-    if let Err(error) = privilege::keep_to_forward(&[file.to_owned()]) {
-        message(format_args!("capabilities that are not needed any more are kept: {error}"));
+    begin_log(arguments, &LogConfig::default());
+    for what in running.opened() {
+        info!(target: "run", "{what}");
     }
-    running.run(&mut sys::stop_asked, &mut sys::reload_asked, &mut |words| message(words));
+    if let Err(error) = privilege::keep_to_forward(&[file.to_owned()]) {
+        warn!(target: "run", "capabilities that are not needed any more are kept: {error}");
+    }
+    running.run(&mut sys::stop_asked, &mut sys::reload_asked, &mut |words| {
+        info!(target: "graph", "{words}");
+    });
     let report = running.stop();
+    log::end();
     output.print(&report)?;
     if report.crashed {
         return Err(Failure::new(Exit::Failed, "a worker ended by a fault of the program"));

@@ -10,9 +10,10 @@ use std::time::Instant;
 use clap::Args;
 use fingerpost_lpm::input;
 use fingerpost_packet::handler::control_socket::Listen;
+use tracing::{info, warn};
 
 use super::command::{Command, Exit, Failure, parsed};
-use super::output::{Output, Report as Print, begin_log, message};
+use super::output::{Output, Report as Print, message};
 use crate::api::access::Groups;
 use crate::api::backend;
 use crate::api::model::ConfigText;
@@ -21,8 +22,9 @@ use crate::api::socket::{self, Claimed, SocketError};
 use crate::api::tcp::TcpServed;
 use crate::cli::at::At;
 use crate::click::Stand;
-use crate::config::{Config, ListenConfig, PacketPath, Takeover};
+use crate::config::{Config, ListenConfig, LogConfig, PacketPath, Takeover};
 use crate::daemon::{self, Daemon, DaemonError, Lasting, Report, RunOptions, Said, StateFolder};
+use crate::log::{self, Format, Levels};
 use crate::service::Service;
 use crate::{privilege, sys, syscalls};
 
@@ -81,6 +83,12 @@ struct Arguments {
     /// Folder for what lasts across restarts [default: /var/lib/fingerpost, where it can be written]
     #[arg(long, value_name = "DIR", env = "FINGERPOST_STATE", hide_env_values = true)]
     state: Option<PathBuf>,
+    /// Least important level that is logged, and others for single targets: `info,fib=debug` (log.level)
+    #[arg(long, value_name = "LEVEL,..")]
+    log_level: Option<Levels>,
+    /// Form of the log (log.format)
+    #[arg(long, value_name = "FORMAT", value_enum)]
+    log_format: Option<Format>,
     /// Packet path
     #[arg(long, value_name = "PATH", value_enum, default_value_t)]
     path: PacketPath,
@@ -111,6 +119,10 @@ fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     if !arguments.check {
         // Before anything that takes its time: a router that starts is not to be ended by it either.
         sys::catch_hangup();
+    }
+    if arguments.log_format == Some(Format::Json) {
+        // Whoever reads JSON is to find nothing else.
+        begin_log(arguments, &LogConfig::default());
     }
     if let Some(file) = &arguments.file {
         let is_graph = crate::click::is_one(file);
@@ -146,6 +158,8 @@ fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
         ignore: arguments.ignore.clone(),
         nonstop_s: arguments.nonstop,
         only: arguments.only.clone(),
+        log_level: arguments.log_level.clone(),
+        log_format: arguments.log_format,
     };
     said.add_to(&mut config);
     let options = RunOptions { config, path: arguments.path, said, text, saved };
@@ -156,18 +170,25 @@ fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     // First of all: a second daemon would take the first one's interfaces.
     let mut sockets = Sockets::claim(arguments.at.socket.as_deref(), &options.config)?;
     sys::catch_signals();
+    begin_log(arguments, &options.config.log);
     let mut daemon = Daemon::start(&options)?;
-    begin_log();
     let kept = privilege::keep_to_forward(&files(arguments, &options.config));
     if let Err(error) = kept {
-        message(format_args!("capabilities that are not needed any more are kept: {error}"));
+        warn!(target: "run", "capabilities that are not needed any more are kept: {error}");
     }
     daemon.keep(lasting);
     let (server, mut reload) = serve(&mut daemon, &mut sockets, arguments.file.clone())?;
-    tell(&mut daemon);
     let report = daemon.report();
     let taken_over = daemon.taken_over();
-    message(format_args!(
+    info!(
+        target: "run",
+        interfaces = taken_over,
+        workers = report.workers,
+        routes_v4 = report.routes_v4,
+        algorithm_v4 = report.algorithm_v4,
+        routes_v6 = report.routes_v6,
+        algorithm_v6 = report.algorithm_v6,
+        load_ms = report.load_ms,
         "forwarding on {} with {}: {} IPv4 routes ({}), {} IPv6 routes ({}), learned in {:.0} ms",
         counted(taken_over, "interface"),
         counted(report.workers, "worker"),
@@ -176,31 +197,33 @@ fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
         report.routes_v6,
         report.algorithm_v6,
         report.load_ms,
-    ));
+    );
     if taken_over == 0 {
-        message(
+        warn!(
+            target: "run",
             "nothing is forwarded yet: `fingerpost interface show` has the reason for each interface",
         );
     }
     if let Err(error) = syscalls::refuse_unused() {
-        message(format_args!("system calls that are not needed are not refused: {error}"));
+        warn!(target: "run", "system calls that are not needed are not refused: {error}");
     }
     let mut service = Service::ready(daemon.status());
     let worked = daemon.run(&mut sys::stop_asked, &mut |daemon| {
-        tell(daemon);
+        log::turn();
         reload.turn();
         service.turn(Instant::now(), || daemon.status());
     });
     drop(service);
     if let Some(time) = daemon.nonstop() {
         let seconds = time.as_secs();
-        message(format_args!(
+        info!(
+            target: "nonstop",
+            nonstop_s = seconds,
             "the XDP programs keep forwarding for {seconds} s, or until `fingerpost release`"
-        ));
+        );
     }
-    tell(&mut daemon);
-    let (report, messages) = daemon.stop();
-    messages.iter().for_each(message);
+    let report = daemon.stop();
+    log::end();
     drop((server, sockets));
     output.print(&report)?;
     worked?;
@@ -208,6 +231,12 @@ fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
         0 => Ok(()),
         failed => Err(DaemonError::Workers { failed, workers: report.workers }.into()),
     }
+}
+
+/// Begins the log as the command line has it, or else the configuration.
+fn begin_log(arguments: &Arguments, config: &LogConfig) {
+    let levels = arguments.log_level.as_ref().unwrap_or(&config.level);
+    log::begin(levels, arguments.log_format.unwrap_or(config.format));
 }
 
 /// The control sockets of a run.
@@ -289,9 +318,9 @@ fn serve(
     all.extend(tcp.take().map(Served::Tcp));
     let server = Server::start(all, groups.clone(), requests).map_err(failed)?;
     daemon.serve(queue);
-    message(format_args!("control socket {}", control.path().display()));
+    info!(target: "control", "control socket {}", control.path().display());
     if let Some(address) = address {
-        message(format_args!("listening for requests to read on http://{address}"));
+        info!(target: "control", "listening for requests to read on http://{address}");
     }
     Ok((server, reload))
 }
@@ -306,12 +335,6 @@ impl From<SocketError> for Failure {
 /// A number and the noun for it.
 fn counted(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
-}
-
-fn tell(daemon: &mut Daemon) {
-    for line in daemon.take_messages() {
-        message(line);
-    }
 }
 
 impl From<DaemonError> for Failure {

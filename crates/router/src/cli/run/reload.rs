@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
 use fingerpost_lpm::input;
+use tracing::{error, info, warn};
 
 use crate::api::access::Requester;
 use crate::api::backend::Requests;
 use crate::api::config::{ConfigApply, apply};
 use crate::api::error::{ApiError, Code, Detail};
 use crate::api::model::ConfigChange;
-use crate::cli::output::message;
 use crate::config::Config;
 use crate::privilege;
 use crate::sys;
@@ -40,15 +40,17 @@ impl Reload {
             return;
         }
         let Some(file) = self.file.clone() else {
-            return message(
-                "SIGHUP: this run was started without a configuration file to read again",
+            warn!(
+                target: "config",
+                "SIGHUP: this run was started without a configuration file to read again"
             );
+            return;
         };
         let requests = self.requests.clone();
         let thread = std::thread::Builder::new().name("fingerpost-hup".into());
         match thread.spawn(move || read_again(&file, &requests)) {
             Ok(thread) => self.under_way = Some(thread),
-            Err(error) => message(format_args!("SIGHUP: {error}: nothing changes")),
+            Err(error) => error!(target: "config", "SIGHUP: {error}: nothing changes"),
         }
     }
 }
@@ -57,19 +59,21 @@ fn read_again(file: &Path, requests: &Requests) {
     privilege::keep_for_jobs();
     let name = file.display();
     match changes(file, requests) {
-        Ok(changes) if changes.is_empty() => message(format_args!("{name} read again: no change")),
+        Ok(changes) if changes.is_empty() => {
+            info!(target: "config", "{name} read again: no change");
+        }
         Ok(changes) => {
-            message(format_args!("{name} read again:"));
-            changes.iter().for_each(message);
+            info!(target: "config", "{name} read again:");
+            changes.iter().for_each(|change| info!(target: "config", "{change}"));
         }
         Err(error) => {
             let error_alone = Detail { message: error.message, place: error.place };
             let all = if error.errors.is_empty() { vec![error_alone] } else { error.errors };
             for Detail { message: what, place } in all {
                 let place = place.map_or(String::new(), |place| format!("{place}: "));
-                message(format_args!("{place}{what}"));
+                error!(target: "config", "{place}{what}");
             }
-            message(format_args!("{name} is refused: the running configuration stays"));
+            error!(target: "config", "{name} is refused: the running configuration stays");
         }
     }
 }
@@ -81,7 +85,9 @@ fn changes(file: &Path, requests: &Requests) -> Result<Vec<ConfigChange>, ApiErr
         ..ApiError::new(Code::Refused, error)
     };
     let text = input::read_text(file).map_err(failed)?;
-    Config::warn_of_former_names(file, &text);
+    for what in Config::former_names_of(file, &text) {
+        warn!(target: "config", "{what}");
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(failed)?;
     let wanted = ConfigApply { file: name.clone(), text, confirm_s: None };
     Ok(runtime.block_on(apply(requests, wanted, Requester::daemon("SIGHUP")))?.changes)

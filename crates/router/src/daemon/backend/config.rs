@@ -7,6 +7,7 @@ use std::time::Instant;
 use fingerpost_packet::Plan;
 use fingerpost_packet::feature::FeatureSettings;
 use fingerpost_packet::feature::row::Item;
+use tracing::{error, info, warn};
 
 use super::{Daemon, View};
 use crate::api::access::Requester;
@@ -19,6 +20,7 @@ use crate::daemon::Said;
 use crate::daemon::features::{Prepared, let_go};
 use crate::daemon::lasting::Before;
 use crate::daemon::sources::{Configured, Sources};
+use crate::log;
 
 /// What becomes of one configured source.
 enum Step {
@@ -158,7 +160,7 @@ impl Daemon {
         // What can be refused comes first.
         let planned = match features.map(|prepared| self.plan_features(prepared)).transpose() {
             Err(error) if failing == Failing::Reported => {
-                self.journal.push(format!("features of interfaces stay as they are: {error}"));
+                warn!(target: "config", "features of interfaces stay as they are: {error}");
                 None
             }
             planned => planned?,
@@ -183,14 +185,18 @@ impl Daemon {
                     self.pinned(&change)
                 });
                 if let Err(error) = pinned {
-                    self.journal.push(error.to_string());
+                    warn!(target: "config", "{error}");
                 }
             }
         }
         if let Err(error) = self.control.set_group_mode(new.groups.layout.mode()) {
-            self.journal.push(format!("not all groups have their new layout yet: {error}"));
+            warn!(target: "config", "not all groups have their new layout yet: {error}");
         }
         self.settings.config_mut().groups.layout = new.groups.layout;
+        if new.log != self.settings.config().log {
+            log::set(&new.log.level, new.log.format);
+            self.settings.config_mut().log = new.log.clone();
+        }
         let knobs = new.fib.knobs;
         self.control.set_fib_options(knobs).expect("checked with the configuration");
         self.settings.config_mut().fib.knobs = knobs;
@@ -228,7 +234,7 @@ impl Daemon {
     fn unbind(&mut self, others: &FeatureSettings) {
         let running = &self.settings.config().features;
         if let Err(error) = running.bind(Some(others), &mut self.control) {
-            self.journal.push(format!("features of interfaces: {error}"));
+            warn!(target: "config", "features of interfaces: {error}");
         }
     }
 
@@ -241,7 +247,7 @@ impl Daemon {
     /// The features from now on, in all workers.
     fn put_features(&mut self, prepared: Prepared, plan: Plan) {
         let (wanted, messages) = self.graph.features.put(prepared, &self.control);
-        self.journal.extend(messages);
+        messages.iter().for_each(|what| warn!(target: "graph", "{what}"));
         self.interfaces.set_features(wanted.clone());
         self.settings.config_mut().features = wanted;
         self.replace_graph(plan);
@@ -254,7 +260,7 @@ impl Daemon {
             let Sources { configured, .. } = &mut self.sources;
             let before = |configured: &Configured, at: usize| configured.fed[at].source.clone();
             // New routes are added before old ones are deleted: packets find a route at any moment.
-            let (said, undo) = match step {
+            let (fed, undo) = match step {
                 Step::New(source) => (configured.feed(&mut self.control, &source), Undo::Remove),
                 Step::Again(at, source) => {
                     let undo = Undo::Again(at, before(configured, at));
@@ -266,24 +272,21 @@ impl Daemon {
                 }
                 Step::Reopen(at, source) => {
                     let old = before(configured, at);
-                    let said = configured.reopen(&mut self.control, at, &source);
-                    if said.is_err() {
+                    let fed = configured.reopen(&mut self.control, at, &source);
+                    if fed.is_err() {
                         // Its address is free again.
                         self.undo(Undo::Insert(at, old.clone()));
                     }
-                    (said, Undo::Reopen(at, old))
+                    (fed, Undo::Reopen(at, old))
                 }
                 Step::Remove(at) => {
                     gone.push(at);
                     continue;
                 }
             };
-            match (said, failing) {
-                (Ok(said), _) => {
-                    self.journal.extend(said);
-                    done.push(undo);
-                }
-                (Err(error), Failing::Reported) => self.journal.push(error.to_string()),
+            match (fed, failing) {
+                (Ok(()), _) => done.push(undo),
+                (Err(error), Failing::Reported) => warn!(target: "source", "{error}"),
                 (Err(error), Failing::Refused) => {
                     done.into_iter().rev().for_each(|undo| self.undo(undo));
                     return Err(ApiError::new(Code::Refused, error));
@@ -304,7 +307,7 @@ impl Daemon {
     /// Takes a step back. What cannot be opened again is reported.
     fn undo(&mut self, undo: Undo) {
         let (configured, control) = (&mut self.sources.configured, &mut self.control);
-        let said = match undo {
+        let fed = match undo {
             Undo::Remove => {
                 configured.remove(control, configured.fed.len() - 1);
                 return;
@@ -313,19 +316,20 @@ impl Daemon {
             Undo::Reopen(at, source) => configured.reopen(control, at, &source),
             Undo::Insert(at, source) => configured.insert(control, at, &source),
         };
-        match said {
-            Ok(said) => self.journal.extend(said),
-            Err(error) => self.journal.push(format!("a source is not as before: {error}")),
+        if let Err(error) = fed {
+            error!(target: "source", "a source is not as before: {error}");
         }
     }
 
     /// Restores the configuration before the one that waits for its confirmation, if its time is over.
     pub(in crate::daemon) fn follow_confirmation(&mut self, now: Instant) {
-        self.journal.extend(self.settings.lasting.take_errors());
+        for what in self.settings.lasting.take_errors() {
+            error!(target: "config", "{what}");
+        }
         if let Some(reason) = self.settings.lasting.due(now)
             && let Err(error) = self.roll_back(&reason)
         {
-            self.journal.push(format!("the configuration is not rolled back: {error}"));
+            error!(target: "config", "the configuration is not rolled back: {error}");
         }
     }
 
@@ -354,7 +358,7 @@ impl Daemon {
     /// Notes what was done with a configuration: for followers of events, and in the log.
     fn note_configuration(&mut self, number: u64, done: &'static str, text: &str, words: String) {
         self.control.note_configuration(number, done, text);
-        self.journal.push(words);
+        info!(target: "config", number, done, text, "{words}");
     }
 }
 
@@ -450,6 +454,9 @@ impl Running {
         changes.word("xdp.memory", &memory(old), &memory(new), true);
         let [read, write] = old.control.words();
         let [new_read, new_write] = new.control.words();
+        let form = |config: &Config| config.log.format.name();
+        changes.word("log.level", &old.log.level.to_string(), &new.log.level.to_string(), false);
+        changes.word("log.format", form(old), form(new), false);
         changes.word("control.read_group", &read, &new_read, true);
         changes.word("control.write_group", &write, &new_write, true);
         changes.word("listen", &old.listen.words(), &new.listen.words(), true);

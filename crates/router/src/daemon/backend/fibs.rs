@@ -8,6 +8,7 @@ use fingerpost_route::fib::Fib;
 use fingerpost_route::rib::Rib;
 use fingerpost_route::source::words::unknown;
 use fingerpost_route::{Control, MAIN_TABLE, TableId};
+use tracing::warn;
 
 use super::{Daemon, View};
 use crate::api::error::{ApiError, Code};
@@ -141,7 +142,9 @@ impl Daemon {
         let (name, families) = (change.name.as_str(), families(change)?);
         let fibs = self.view().fib_list();
         let leaving = fibs.iter().filter(|fib| families.contains(&fib.family));
-        self.journal.extend(leaving.filter_map(model::Fib::leaves_xdp));
+        for what in leaving.filter_map(model::Fib::leaves_xdp) {
+            warn!(target: "fib", "{what}");
+        }
         let mut of_change =
             fibs.iter().filter(|fib| fib.table == MAIN_TABLE && families.contains(&fib.family));
         let other = |fib: &&model::Fib| is_named(name) && fib.algorithm != name;

@@ -13,6 +13,7 @@ pub(super) mod fibs;
 mod graph;
 mod hops;
 mod links;
+mod log;
 mod lookup;
 mod map;
 mod metrics;
@@ -29,6 +30,7 @@ use std::time::{Duration, Instant, SystemTime};
 use fingerpost_packet::Plan;
 use fingerpost_route::source::words::unknown;
 use fingerpost_route::{Done, Requested, SourceReport};
+use tracing::{info, warn};
 
 use super::settings::{Progress, Settings};
 use super::{Control, Daemon, Interfaces, RunningGraph, Sources, Workers, report, turns};
@@ -39,6 +41,7 @@ use crate::api::config::{ConfigApplied, ConfigApply, ConfigEntry, ConfigShown};
 use crate::api::error::{ApiError, Code};
 use crate::api::features::{Feature, FeatureRow};
 use crate::api::graph::{ElementTimes, GraphStats, PacketTrace, TraceQuery, WhyAnswer, WhyQuery};
+use crate::api::log::{LogChange, LogState};
 use crate::api::map::{MapChanges, MapFound, MapRead};
 use crate::api::metrics::Counts;
 use crate::api::model::{
@@ -150,8 +153,7 @@ impl Daemon {
         if !self.requests.traces.close_all().is_empty() {
             trace::disarm(&self.workers);
         }
-        let missing = self.graph.replace(plan, &mut self.workers);
-        self.journal.extend(missing);
+        self.graph.replace(plan, &mut self.workers);
     }
 }
 
@@ -242,6 +244,14 @@ impl Backend for Daemon {
 
     fn drain(&mut self, drain: Drain) -> Result<(), ApiError> {
         self.drain_node(drain)
+    }
+
+    fn log(&self) -> LogState {
+        log::state()
+    }
+
+    fn set_log_level(&mut self, change: &LogChange) -> Result<(), ApiError> {
+        log::set(change)
     }
 
     fn time_elements(&mut self, time: Duration) {
@@ -395,8 +405,16 @@ impl Backend for Daemon {
         if error.is_some() && !self.journal.count_refusal(Instant::now()) {
             return;
         }
-        let done = error.as_ref().map_or("done".to_owned(), |error| format!("refused: {error}"));
-        self.journal.push(format!("{by}: {request}: {done}"));
+        let Requester { uid, pid, command } = &by;
+        match &error {
+            None => {
+                info!(target: "control", uid, pid, command, request, "{by}: {request}: done");
+            }
+            Some(error) => warn!(
+                target: "control", uid, pid, command, request, error,
+                "{by}: {request}: refused: {error}"
+            ),
+        }
         let Requester { uid, pid, command } = by;
         self.control.note_request(Requested { uid, pid, command, request, error });
     }

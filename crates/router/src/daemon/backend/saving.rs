@@ -5,6 +5,7 @@ use std::time::Instant;
 use fingerpost_packet::feature::source_filter::{
     Filter, Settings as FilterSettings, SourceFilters,
 };
+use tracing::{info, warn};
 
 use super::{Daemon, neighbors};
 use crate::api::backend::{Job, Kept};
@@ -140,8 +141,9 @@ impl Daemon {
         };
         let edits = lasting.present.all().filter(lists).map(|change| ("rollback", change));
         let filters = self.graph.features.states().of::<SourceFilters>();
-        let messages = edit_again(filters.as_deref(), edits);
-        self.journal.extend(messages);
+        for what in edit_again(filters.as_deref(), edits) {
+            warn!(target: "config", "{what}");
+        }
     }
 
     /// Sets the static neighbors of a configuration in the place of those of the running one.
@@ -181,7 +183,7 @@ impl Daemon {
     /// Makes changes again, and keeps those that cannot be made yet.
     pub(super) fn make(&mut self, changes: Vec<Placed>) {
         let (unmade, messages) = make_again(&mut self.control, self.sources.command, changes);
-        self.journal.extend(messages);
+        messages.iter().for_each(|what| warn!(target: "config", "{what}"));
         self.settings.lasting.unmade.changes.extend(unmade);
     }
 
@@ -197,7 +199,7 @@ impl Daemon {
         let (unmade, _) = make_again(&mut self.control, self.sources.command, left);
         if unmade.len() < before {
             let made = before - unmade.len();
-            self.journal.push(format!("{made} routes or neighbors are there now, left out before"));
+            info!(target: "config", made, "{made} routes or neighbors are there now, left out before");
         }
         self.settings.lasting.unmade.changes = unmade;
     }

@@ -24,6 +24,7 @@ use fingerpost_route::netlink::errno::without_number;
 use fingerpost_route::{Control, LinkState};
 
 use opening::{Ready, follow, ring_of};
+use tracing::{error, info, warn};
 
 use super::cluster::ClusterPorts;
 use super::egress::{StandIns, confirm};
@@ -97,8 +98,7 @@ pub(crate) struct Interfaces {
     open: BTreeMap<u32, Open>,
     egress: Egress,
     pub(super) vlans: Vlans,
-    history: History,
-    pub(super) notices: Vec<String>,
+    pub(super) history: History,
 }
 
 /// The host's own addresses, as the classifiers have them.
@@ -133,7 +133,9 @@ struct Egress {
 
 /// What is left of interfaces that are no longer driven.
 #[derive(Default)]
-struct History {
+pub(super) struct History {
+    /// An interface was opened, closed or returned since the last look.
+    pub(super) changed: bool,
     /// Counters of interfaces that were closed.
     closed: Seen,
     /// How the interfaces were driven, once all are returned to the kernel.
@@ -149,12 +151,13 @@ impl Interfaces {
         nonstop: NonStop,
     ) -> Result<Self, xdp::XdpError> {
         let local = Arc::new(LocalAddresses::new()?);
-        let watched = own_addrs::watch(&local);
-        let watched = watched.err().map(|error| format!("the host's addresses: {error}"));
+        if let Err(error) = own_addrs::watch(&local) {
+            warn!(target: "interface", "the host's addresses: {error}");
+        }
         let watch = local.watch();
-        let late = |error| format!("after a crash the kernel forwards some 100 ms late: {error}");
-        let late = watch.as_ref().err().map(late);
-        let notices = watched.into_iter().chain(late).collect();
+        if let Err(error) = &watch {
+            warn!(target: "takeover", "after a crash the kernel forwards some 100 ms late: {error}");
+        }
         Ok(Self {
             options: options.clone(),
             policy: Policy::new(findings),
@@ -165,7 +168,6 @@ impl Interfaces {
             egress: Egress::default(),
             vlans: Vlans::default(),
             history: History::default(),
-            notices,
         })
     }
 
@@ -175,7 +177,7 @@ impl Interfaces {
             Ok(pulses) => pulses.into_iter().map(Some).collect(),
             Err(error) => {
                 let words = "a process that is stopped keeps its frames from the kernel";
-                self.notices.push(format!("{words}: {error}"));
+                warn!(target: "interface", "{words}: {error}");
                 (0..workers).map(|_| None).collect()
             }
         }
@@ -200,7 +202,7 @@ impl Interfaces {
                 self.datapath.guard = Some(forwarder.clone());
                 self.datapath.forwarder = Some(forwarder);
             }
-            Err(error) => self.notices.push(format!("no forwarding in XDP: {error}")),
+            Err(error) => warn!(target: "interface", "no forwarding in XDP: {error}"),
         }
         Ok(())
     }
@@ -232,7 +234,7 @@ impl Interfaces {
             }
         }
         self.sync(control, workers);
-        self.nonstop.settled(&mut self.notices);
+        self.nonstop.settled();
     }
 
     /// Whether it is worth a look: some interface may have a program that forwards, and reports that its
@@ -317,7 +319,6 @@ impl Interfaces {
     fn check_outlets(&mut self) {
         let Some(forwarder) = &self.datapath.forwarder else { return };
         let mut reader = FeatureReader::new().ok();
-        let mut turned = Vec::new();
         for (&link, open) in &self.open {
             // Only what was taken in is a device that programs know, and a bond of such.
             let known =
@@ -329,12 +330,11 @@ impl Interfaces {
             forwarder.open_egress(open.port, now);
             let remedy = self.remedy(open);
             if now && !before {
-                turned.push(format!("{}: packets leave by it in XDP", open.state.name));
+                info!(target: "interface", interface = open.state.name, "{}: packets leave by it in XDP", open.state.name);
             } else if let (true, Some(remedy)) = (before && !now, remedy) {
-                turned.push(format!("{}: nothing leaves by it in XDP: {remedy}", open.state.name));
+                warn!(target: "interface", interface = open.state.name, "{}: nothing leaves by it in XDP: {remedy}", open.state.name);
             }
         }
-        self.notices.extend(turned);
     }
 
     /// Whether programs may send by an interface: by one that forwards, or an internal one of a cluster.
@@ -446,7 +446,9 @@ impl Interfaces {
                 continue;
             }
             let put = self.egress.stand_ins.put(*port, (name, *link), workers);
-            self.notices.extend(put.err().map(|error| error.to_string()));
+            if let Err(error) = put {
+                warn!(target: "interface", interface = name, "{error}");
+            }
         }
     }
 
@@ -454,7 +456,9 @@ impl Interfaces {
     fn retire(&mut self, link: u32, port: u16, name: &str, workers: &[WorkerHandle]) {
         self.egress.closing.insert(port, (workers.len(), Instant::now()));
         let replaced = self.egress.stand_ins.replace(port, (name, link), workers);
-        self.notices.extend(replaced.err().map(|error| error.to_string()));
+        if let Err(error) = replaced {
+            warn!(target: "interface", interface = name, "{error}");
+        }
     }
 
     /// Opens new interfaces, closes deleted ones, follows changes, and updates the local addresses of the classifiers.
@@ -577,10 +581,11 @@ impl Interfaces {
             }
             // Where it fails the frames of its queues are lost with its sockets.
             if let Err(error) = leave_all(&classifier, queues) {
-                self.notices.push(format!("{name}: {error}"));
+                warn!(target: "interface", interface = name, "{name}: {error}");
             }
             self.history.closed += seen;
-            self.notices.push(format!("{name}: given back to the kernel: {reason}"));
+            self.history.changed = true;
+            warn!(target: "takeover", interface = name, why = reason, "{name}: given back to the kernel: {reason}");
             links.push((*link, port, name, _link));
         }
         if links.is_empty() {
@@ -589,7 +594,7 @@ impl Interfaces {
         xdp::wait_for_programs();
         for (link, port, name, attached) in links {
             self.retire(link, port, &name, workers);
-            self.nonstop.let_go(link, &mut self.notices);
+            self.nonstop.let_go(link);
             // The program goes with it.
             drop(attached);
         }
@@ -625,10 +630,8 @@ impl Interfaces {
             return;
         }
         if let Some(filter) = takeover::reverse_path_filter(name) {
-            self.notices.push(format!(
-                "{name}: the kernel's reverse-path filter ({filter}) does not hold for what is forwarded here: configure \
-                 urpf = \"{filter}\", or \"off\", for it"
-            ));
+            warn!(target: "takeover", interface = name, filter, "{name}: the kernel's reverse-path filter ({filter}) does not hold for what is forwarded here: configure \
+                 urpf = \"{filter}\", or \"off\", for it");
         }
     }
 
@@ -646,8 +649,9 @@ impl Interfaces {
             let why = (!why.is_empty()).then(|| why.join("; "))?;
             Some(format!("{} ({words}) of {name} does not hold: {why}", row.name))
         };
-        let notices: Vec<String> = features.filter_map(notice).collect();
-        self.notices.extend(notices);
+        for notice in features.filter_map(notice) {
+            warn!(target: "interface", interface = name, "{notice}");
+        }
     }
 
     /// The configuration has these features from now on.
@@ -657,7 +661,7 @@ impl Interfaces {
             if let Drive::Afxdp { classifier, .. } = &open.drive
                 && let Err(error) = classifier.hold(self.holds(&open.state.name))
             {
-                self.notices.push(format!("{}: {error}", open.state.name));
+                warn!(target: "interface", interface = open.state.name, "{}: {error}", open.state.name);
             }
         }
         let links: Vec<u32> = self.open.keys().copied().collect();
@@ -672,7 +676,7 @@ impl Interfaces {
         }
         self.local.as_of = now;
         if let Err(error) = self.local.addresses.set(control.local_addresses()) {
-            self.notices.push(format!("local addresses: {error}"));
+            warn!(target: "interface", "local addresses: {error}");
         }
     }
 
@@ -684,9 +688,10 @@ impl Interfaces {
         if let Some(cluster) = &self.datapath.cluster {
             cluster.close(open.port);
         }
-        self.nonstop.let_go(link, &mut self.notices);
+        self.nonstop.let_go(link);
         self.history.closed += open.counts();
-        self.notices.push(format!("{}: closed", open.state.name));
+        self.history.changed = true;
+        info!(target: "takeover", interface = open.state.name, "{}: closed", open.state.name);
         self.remove(open.port, workers);
     }
 
@@ -794,9 +799,9 @@ impl Interfaces {
         self.history.refused.take()
     }
 
-    /// What happened since the last call, a line each.
-    pub(crate) fn take_notices(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.notices)
+    /// Whether an interface was opened, closed or returned since the last call.
+    pub(crate) fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.history.changed)
     }
 
     /// How each interface is driven.
@@ -853,28 +858,30 @@ impl Interfaces {
     /// Leaves the frames of all interfaces to the kernel: what lies in the rings afterwards is all that will. After a failure
     /// (`failed`) frames whose sources are looked at are dropped instead, and stay so after the end of this process.
     pub(super) fn quiesce(&mut self, failed: bool) {
-        let mut notices = Vec::new();
         for (&link, open) in &self.open {
             let Drive::Afxdp { classifier, queues, _link: attached } = &open.drive else {
                 continue;
             };
             let name = &open.state.name;
             let left = if failed && classifier.holds() {
-                notices.push(match self.nonstop.hold(link, attached) {
-                    Ok(()) => format!(
+                match self.nonstop.hold(link, attached) {
+                    Ok(()) => error!(
+                        target: "takeover", interface = name,
                         "{name}: drops what it would forward until a daemon takes it over, or `fingerpost release`: features of it must apply"
                     ),
-                    Err(why) => format!(
+                    Err(why) => error!(
+                        target: "takeover", interface = name,
                         "{name}: goes back to the kernel, which forwards without its features: {why}"
                     ),
-                });
+                }
                 classifier.clear_sockets(*queues)
             } else {
                 leave_all(classifier, *queues)
             };
-            notices.extend(left.err().map(|error| format!("{name}: {error}")));
+            if let Err(error) = left {
+                warn!(target: "interface", interface = name, "{name}: {error}");
+            }
         }
-        self.notices.extend(notices);
         xdp::wait_for_programs();
     }
 

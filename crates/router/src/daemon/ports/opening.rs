@@ -12,6 +12,7 @@ use fingerpost_packet::Pool;
 use fingerpost_packet::device::{DeviceError, Port};
 use fingerpost_packet::graph::worker::Command;
 use fingerpost_route::LinkState;
+use tracing::{info, warn};
 
 use super::{Drive, Interfaces, Open, leave_all, takes};
 use crate::config::Mode;
@@ -86,20 +87,24 @@ impl Interfaces {
         if adopted {
             // Its own program could not be put in the place of the old one: then that goes first, and the
             // next turn opens the interface as any other.
-            self.notices
-                .push(format!("{}: what was found there is taken off: {reason}", state.name));
+            warn!(target: "takeover", interface = state.name, "{}: what was found there is taken off: {reason}", state.name);
             return self.let_go_of_found(link);
         }
         if let Some(forwarder) = &self.datapath.guard {
             forwarder.remove_port(port);
         }
-        self.notices.push(match self.vlans.get(port) {
+        let name = &state.name;
+        match self.vlans.get(port) {
             Some(Ok(tagged)) => {
-                format!("{}: forwarded {}, else by the kernel", state.name, tagged.place())
+                let place = tagged.place();
+                info!(target: "takeover", interface = name, "{name}: forwarded {place}, else by the kernel");
             }
-            Some(Err(why)) => format!("{} stays with the kernel: {why}", state.name),
-            None => format!("{} stays with the kernel: {reason}", state.name),
-        });
+            vlan => {
+                let why = vlan.and_then(|vlan| vlan.as_ref().err()).unwrap_or(&reason);
+                info!(target: "takeover", interface = name, why, "{name} stays with the kernel: {why}");
+            }
+        }
+        self.history.changed = true;
         let open = Open { port, state: state.clone(), drive: Drive::Kernel, mode: reason };
         self.open.insert(link, open);
     }
@@ -178,11 +183,9 @@ impl Interfaces {
             let hardware = open.state.kind.is_empty();
             forwarder.open_egress(port, takes(&mut FeatureReader::new().ok(), link, hardware));
         }
-        self.notices.push(format!(
-            "{}: taken over: {}",
-            open.state.name,
-            self.path_and_mode(&open).1
-        ));
+        self.history.changed = true;
+        let (path, mode) = self.path_and_mode(&open);
+        info!(target: "takeover", interface = open.state.name, path, mode, "{}: taken over: {mode}", open.state.name);
         self.open.insert(link, open);
     }
 
@@ -222,7 +225,7 @@ impl Interfaces {
 
     /// The link that was found at an interface ends.
     fn let_go_of_found(&mut self, link: u32) {
-        self.nonstop.let_go(link, &mut self.notices);
+        self.nonstop.let_go(link);
         self.nonstop.freed = Some(Instant::now());
     }
 

@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 
 use fingerpost_route::source::{SourceError, SourceKind, SourceSpec};
 use fingerpost_route::{Control, RouteEvent, SourceId};
+use tracing::{info, warn};
 
 use crate::config::Listen;
 pub(super) use player::Player;
@@ -93,12 +94,11 @@ pub(super) struct SeatReport {
     pub(super) lag: Duration,
 }
 
-/// What a turn needs besides the listener: new numbers of sources, and a place for messages.
+/// What a turn needs besides the listener, as new numbers of sources.
 pub(super) struct Turn<'a> {
     pub(super) control: &'a mut Control,
     pub(super) now: Instant,
     pub(super) number: &'a mut dyn FnMut(&mut Control, &Settings) -> SourceId,
-    pub(super) said: &'a mut Vec<String>,
 }
 
 impl Listener {
@@ -164,15 +164,13 @@ impl Listener {
                 Err(error) => {
                     self.full = true;
                     let name = self.settings.kind.name;
-                    turn.said.push(format!("source {name}: no peer can be accepted: {error}"));
+                    warn!(target: "source", source = name, "source {name}: no peer can be accepted: {error}");
                     break;
                 }
             };
             if self.seats.iter().filter(|seat| seat.session.is_some()).count() >= MOST_SESSIONS {
                 let name = self.settings.kind.name;
-                turn.said.push(format!(
-                    "source {name}: a peer was sent away: {MOST_SESSIONS} are connected"
-                ));
+                warn!(target: "source", source = name, "source {name}: a peer was sent away: {MOST_SESSIONS} are connected");
                 continue;
             }
             let at = self.seat_for(peer, turn);
@@ -211,20 +209,14 @@ impl Listener {
     }
 
     /// Notes what readers see: `all` of it, or only that some routes were refused. Then what is ready is written.
-    pub(super) fn committed(
-        &mut self,
-        control: &mut Control,
-        all: bool,
-        now: Instant,
-        said: &mut Vec<String>,
-    ) {
+    pub(super) fn committed(&mut self, control: &mut Control, all: bool, now: Instant) {
         for seat in &mut self.seats {
             let refused = control.take_refusals(seat.id);
             if let Some(session) = &mut seat.session
                 && let Some(mistake) = session.committed(all, refused, now)
             {
                 let (name, peer) = (self.settings.kind.name, words(seat.peer));
-                said.push(format!("source {name}: {peer} {mistake}"));
+                warn!(target: "source", source = name, peer, "source {name}: {peer} {mistake}");
             }
         }
     }
@@ -246,11 +238,11 @@ impl Seat {
         let source = match open {
             Ok(source) => source,
             Err(error) => {
-                turn.said.push(format!("source {name}: {peer} was sent away: {error}"));
+                warn!(target: "source", source = name, peer, "source {name}: {peer} was sent away: {error}");
                 return 0;
             }
         };
-        turn.said.push(format!("source {name}: session with {peer}"));
+        info!(target: "source", source = name, peer, "source {name}: session with {peer}");
         self.counts.sessions += 1;
         let mut session = Session::new(stream, source);
         let taken = session.start(turn.control, self.id, turn.now);
@@ -272,10 +264,8 @@ impl Seat {
         let routes = turn.control.source(self.id).routes;
         let (name, peer) = (settings.kind.name, words(self.peer));
         let time = settings.stale_after.saturating_sub(turn.now.saturating_duration_since(left));
-        turn.said.push(format!(
-            "source {name}: session with {peer} ended: {why}; its {routes} routes stay for {} s",
-            time.as_secs()
-        ));
+        warn!(target: "source", source = name, peer, routes, stale_s = time.as_secs(), "source {name}: session with {peer} ended: {why}; its {routes} routes stay for {} s",
+            time.as_secs());
         taken.max(1)
     }
 
@@ -307,9 +297,7 @@ impl Seat {
         turn.control.handle(self.id, RouteEvent::EndOfTable);
         let (name, peer) = (settings.kind.name, words(self.peer));
         let time = settings.stale_after.as_secs();
-        turn.said.push(format!(
-            "source {name}: {peer} has not come back in {time} s: its {routes} routes are withdrawn"
-        ));
+        warn!(target: "source", source = name, peer, routes, stale_s = time, "source {name}: {peer} has not come back in {time} s: its {routes} routes are withdrawn");
         2
     }
 

@@ -15,6 +15,7 @@ use fingerpost_route::bgp::mrt::{HEADER_BYTES, RECORD_BYTES, Records, is_header}
 use fingerpost_route::source::table::decompress::Decoded;
 use fingerpost_route::source::{SourceError, SourceKind, SourceSpec};
 use fingerpost_route::{Control, SourceId};
+use tracing::{info, warn};
 
 use super::session::{End, Session};
 use super::socket::Stream;
@@ -79,25 +80,33 @@ impl Player {
         control: &mut Control,
         id: SourceId,
         now: Instant,
-        said: &mut Vec<String>,
     ) -> usize {
         if self.has_ended {
             return 0;
         }
         let (taken, end) = self.session.read(control, id, now, now + BURST);
         let name = self.name;
-        said.extend(self.mistakes.try_iter().map(|what| format!("source {name}: {what}")));
+        for what in self.mistakes.try_iter() {
+            warn!(target: "source", source = name, "source {name}: {what}");
+        }
         let Some(end) = end else { return taken };
         self.has_ended = true;
         let (records, errors) = (self.session.messages(), self.session.rejected().count);
         let seconds = now.saturating_duration_since(self.begun).as_secs_f64();
-        said.push(match end {
-            End::Closed => format!(
+        match end {
+            End::Closed => info!(
+                target: "source", source = name, records, errors, seconds,
                 "source {name}: {records} records are replayed, in {seconds:.1} s, {errors} of them rejected"
             ),
-            End::Failed(error) => format!("source {name}: behind record {records}: {error}"),
-            End::Source(error) => format!("source {name}: {error}: the rest is not replayed"),
-        });
+            End::Failed(error) => warn!(
+                target: "source", source = name, records,
+                "source {name}: behind record {records}: {error}"
+            ),
+            End::Source(error) => warn!(
+                target: "source", source = name, records,
+                "source {name}: {error}: the rest is not replayed"
+            ),
+        }
         taken.max(1)
     }
 

@@ -9,6 +9,7 @@ use fingerpost_route::netlink::{Request, route};
 use fingerpost_route::source::{SessionSpec, find};
 
 use super::*;
+use crate::log::tests::captured;
 
 const SWEEP: Duration = Duration::from_secs(2);
 const STALE: Duration = Duration::from_secs(30);
@@ -63,13 +64,18 @@ impl Lab {
             control.add_source(settings.kind.name, settings.distance)
         };
         let (control, now) = (&mut self.control, self.now);
-        self.listener.turn(&mut Turn { control, now, number, said: &mut self.said })
+        let listener = &mut self.listener;
+        let (taken, lines) = captured(|| listener.turn(&mut Turn { control, now, number }));
+        self.said.extend(lines);
+        taken
     }
 
     /// A commit after which readers see `all`.
     fn commit(&mut self, all: bool) {
         self.control.commit_now(self.now).unwrap();
-        self.listener.committed(&mut self.control, all, self.now, &mut self.said);
+        let (listener, control) = (&mut self.listener, &mut self.control);
+        let ((), lines) = captured(|| listener.committed(control, all, self.now));
+        self.said.extend(lines);
     }
 
     /// Routes of each seat.
@@ -174,7 +180,7 @@ fn peers_at_a_time_have_a_seat_each() {
     assert!(seat.session.as_ref().is_some_and(Session::is_closed));
     let number = &mut |_: &mut Control, _: &Settings| panic!("there is a seat");
     let (control, now) = (&mut lab.control, lab.now);
-    let mut turn = Turn { control, now, number, said: &mut lab.said };
+    let mut turn = Turn { control, now, number };
     assert_eq!(lab.listener.seat_for(None, &mut turn), 1);
     assert!(until.elapsed() < Duration::from_secs(5));
     lab.turn(NOW);

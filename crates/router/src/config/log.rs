@@ -1,0 +1,16 @@
+//! The section `[log]`: what the daemon logs, and in which form.
+
+use serde::Deserialize;
+
+use crate::log::{Format, Levels};
+
+/// The log on standard error.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct LogConfig {
+    /// The least important level that is logged: `"error"`, `"warn"`, `"info"`, `"debug"` or `"off"`, and others for single
+    /// targets behind it, as `"info,fib=debug"`. Without it `"info"`.
+    pub(crate) level: Levels,
+    /// `text`, a line for people, or `json`, an object with the numbers of the event in fields.
+    pub(crate) format: Format,
+}

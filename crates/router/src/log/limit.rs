@@ -1,0 +1,105 @@
+//! A bound on lines that repeat: of one text, and of one place in the program, in each second.
+//!
+//! A peer that comes and goes, or a client that is refused, can make an event as often as it likes. What is left out is counted
+//! and reported once the second is over.
+//!
+//! Cost: an entry for each text of a second, at most [`KIND`] for each place.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::time::{Duration, Instant};
+
+use tracing::Level;
+use tracing::callsite::Identifier;
+
+/// Lines of one text in a second.
+const SAME: u32 = 5;
+/// Lines of one place in the program in a second.
+const KIND: u32 = 200;
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Where an event comes from.
+pub(super) type Place<'a> = (Identifier, Level, &'a str);
+
+/// Lines of the present second.
+pub(super) struct Limit {
+    since: Option<Instant>,
+    texts: HashMap<u64, u32>,
+    kinds: HashMap<Identifier, Kind>,
+    hasher: RandomState,
+}
+
+/// Lines of one place.
+struct Kind {
+    printed: u32,
+    left_out: u64,
+    level: Level,
+    target: &'static str,
+    /// Text of the first one that was left out.
+    message: String,
+}
+
+/// Lines of one place that were left out.
+pub(super) struct Repeated {
+    pub(super) level: Level,
+    pub(super) target: &'static str,
+    pub(super) count: u64,
+    /// The first of them.
+    pub(super) message: String,
+}
+
+impl Default for Limit {
+    fn default() -> Self {
+        let hasher = RandomState::new();
+        Self { since: None, texts: HashMap::new(), kinds: HashMap::new(), hasher }
+    }
+}
+
+impl Limit {
+    /// Whether the present second is over; another one begins then.
+    pub(super) fn is_over(&mut self, now: Instant) -> bool {
+        let over = self.since.is_none_or(|since| now.saturating_duration_since(since) >= SECOND);
+        if over {
+            self.since = Some(now);
+        }
+        over
+    }
+
+    /// Whether a line is printed, which counts it.
+    pub(super) fn admits(&mut self, (place, level, target): Place<'_>, message: &str) -> bool {
+        let kind = self.kinds.entry(place).or_insert_with(|| Kind {
+            printed: 0,
+            left_out: 0,
+            level,
+            target: super::TARGETS.iter().find(|known| known.0 == target).map_or("run", |t| t.0),
+            message: String::new(),
+        });
+        let same = match kind.printed < KIND {
+            true => self.texts.entry(self.hasher.hash_one(message)).or_default(),
+            false => &mut { SAME },
+        };
+        if *same < SAME {
+            *same += 1;
+            kind.printed += 1;
+            return true;
+        }
+        if kind.left_out == 0 {
+            message.clone_into(&mut kind.message);
+        }
+        kind.left_out += 1;
+        false
+    }
+
+    /// What was left out since the last call.
+    pub(super) fn take(&mut self) -> Vec<Repeated> {
+        self.texts.clear();
+        let kinds = std::mem::take(&mut self.kinds).into_values().filter(|kind| kind.left_out > 0);
+        let repeated = |Kind { left_out, level, target, message, .. }: Kind| Repeated {
+            level,
+            target,
+            count: left_out,
+            message,
+        };
+        kinds.map(repeated).collect()
+    }
+}

@@ -1,10 +1,11 @@
 //! `fingerpost top`: the running router at a glance, again and again.
 //!
 //! A picture is the difference of two looks at what the daemon counts, a second apart; the elements are timed
-//! meanwhile. On a terminal each picture takes the place of the one before, by the two sequences that every terminal
-//! knows.
+//! meanwhile. A terminal has the tabs of `screen/`; elsewhere a picture is text or JSON. With `--plain` on a terminal each takes
+//! the place of the one before, by the two sequences that every terminal knows.
 
 mod graph;
+mod screen;
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
@@ -17,7 +18,7 @@ use super::command::{Command, Failure, parsed};
 use super::output::{Column, Columns, Output, Report, or_dash};
 use crate::api::client::Client;
 use crate::api::graph::{ElementStats, GraphQuery, GraphStats};
-use crate::api::model::{Fib, Interface, Status};
+use crate::api::model::{Fib, Interface, Source, Status};
 use crate::cli::at::At;
 use crate::cli::at::AtGraph;
 
@@ -27,12 +28,14 @@ pub(super) const COMMAND: Command = Command {
     examples: "Examples:
   $ fingerpost top
   $ fingerpost top --interval 5
+  $ fingerpost top --plain
   $ fingerpost top --count 1 --json | jq .interfaces
   $ fingerpost top --control 127.0.0.1:1234
 
-Shows interfaces with packets per second in and out and the kernel's policy for them, the \
-elements with the largest share of the processor, drops per second by reason, and the lookup \
-tables. --json prints a line per interval. Elements are timed meanwhile, which costs two reads of \
+Shows interfaces with packets per second in and out and the kernel's policy for them, workers, \
+the elements with the largest share of the processor, drops per second by reason, the lookup \
+tables, and route sources. On a terminal: a tab for each, keys sort and filter the rows, ? lists the \
+keys. In a pipe, and with --plain or --count, text; --json prints a line per interval. Elements are timed meanwhile, which costs two reads of \
 the clock per batch and element. --control shows the workers, elements and drops of a graph of a \
 file (`run FILE.click`).",
     arguments: Arguments::augment_args,
@@ -52,6 +55,9 @@ struct Arguments {
     /// Exit after this many updates
     #[arg(long, value_name = "N")]
     count: Option<u64>,
+    /// Print text, also on a terminal
+    #[arg(long)]
+    plain: bool,
     #[command(flatten)]
     at: At,
     #[command(flatten)]
@@ -63,13 +69,15 @@ struct Look {
     at: Instant,
     interfaces: Vec<Interface>,
     graph: GraphStats,
+    sources: Vec<Source>,
 }
 
 impl Look {
     fn new(client: &Client, cycles: Option<f64>) -> Result<Self, Failure> {
         let graph = client.get("/v1/graph", &GraphQuery { cycles })?;
         let at = Instant::now();
-        Ok(Self { at, interfaces: client.get("/v1/interfaces", &())?, graph })
+        let interfaces = client.get("/v1/interfaces", &())?;
+        Ok(Self { at, interfaces, graph, sources: client.get("/v1/sources", &())? })
     }
 }
 
@@ -112,6 +120,14 @@ struct Picture {
     elements: Vec<Share>,
     drops: Vec<Drops>,
     fibs: Vec<Fib>,
+    sources: Vec<SourceRates>,
+}
+
+#[derive(Serialize)]
+struct SourceRates {
+    #[serde(flatten)]
+    source: Source,
+    updates_per_second: f64,
 }
 
 #[derive(Serialize)]
@@ -157,22 +173,39 @@ struct Drops {
 }
 
 fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
-    let Arguments { interval, count, at, graph } = parsed(matches)?;
+    let Arguments { interval, count, plain, at, graph } = parsed(matches)?;
     let anew = !output.is_json() && io::stdout().is_terminal();
     if let Some(client) = graph.client()? {
         return graph::run(client, interval, count.unwrap_or(u64::MAX), anew, output);
     }
-    let client = at.client()?;
-    let mut before = Look::new(&client, None)?;
-    for _ in 0..count.unwrap_or(u64::MAX) {
-        let now = Look::new(&client, Some(interval))?;
-        let (status, fibs) = (client.get("/v1/status", &())?, client.get("/v1/fibs", &())?);
-        let picture = Picture::new(&before, &now, status, fibs);
+    if anew && !plain && count.is_none() && io::stdin().is_terminal() {
+        return screen::run(at, interval);
+    }
+    let print = &mut |picture: Picture| {
         if anew {
             output.write_all(ANEW.as_bytes())?;
         }
         output.print(&picture)?;
         output.flush()?;
+        Ok(true)
+    };
+    pictures(&at.client()?, interval, count.unwrap_or(u64::MAX), print)
+}
+
+/// Passes so many pictures to `each`, one an interval, as long as that returns true.
+fn pictures(
+    client: &Client,
+    interval: f64,
+    count: u64,
+    each: &mut dyn FnMut(Picture) -> Result<bool, Failure>,
+) -> Result<(), Failure> {
+    let mut before = Look::new(client, None)?;
+    for _ in 0..count {
+        let now = Look::new(client, Some(interval))?;
+        let (status, fibs) = (client.get("/v1/status", &())?, client.get("/v1/fibs", &())?);
+        if !each(Picture::new(&before, &now, status, fibs))? {
+            break;
+        }
         before = now;
     }
     Ok(())
@@ -204,6 +237,11 @@ impl Picture {
             }
         };
         let forwarded = |look: &Look| look.graph.drivers.forwarded;
+        let source = |now: &Source| {
+            let old = before.sources.iter().find(|old| old.name == now.name);
+            let old = old.map_or(now.updates, |old| old.updates);
+            SourceRates { source: now.clone(), updates_per_second: rate(old, now.updates) }
+        };
         Self {
             status,
             seconds,
@@ -212,7 +250,26 @@ impl Picture {
             elements: shares(&before.graph, &now.graph, seconds),
             drops: drops_between(&before.graph, &now.graph, seconds),
             fibs,
+            sources: now.sources.iter().map(source).collect(),
         }
+    }
+
+    /// A line about the daemon.
+    fn title(&self) -> String {
+        let status = &self.status;
+        let workers = match status.workers - status.workers_alive {
+            0 => status.workers.to_string(),
+            _ => format!("{} of {}", status.workers_alive, status.workers),
+        };
+        format!(
+            "fingerpost {}, process {}, up {:.0} s, {} MiB, {workers} workers, {} IPv4 and {} IPv6 prefixes",
+            status.version,
+            status.pid,
+            status.seconds,
+            status.resident_kib >> 10,
+            status.routes_v4,
+            status.routes_v6
+        )
     }
 }
 
@@ -240,29 +297,43 @@ fn shares(before: &GraphStats, now: &GraphStats, seconds: f64) -> Vec<Share> {
     elements.into_iter().map(of).collect()
 }
 
+const ELEMENTS: &[Column<Share>] = &[
+    ("element", |row| row.name.clone()),
+    ("worker", |row| row.worker.map_or_else(|| "all".to_owned(), |worker| worker.to_string())),
+    ("packets/s", |row| whole(row.packets)),
+    ("batch", |row| rounded(row.average_batch)),
+    ("cycles", |row| rounded(row.cycles)),
+    ("share %", |row| rounded(row.share.map(|share| share * 100.0))),
+];
+
+const DROPS: &[Column<Drops>] = &[
+    ("dropped by", |row| row.element.clone()),
+    ("reason", |row| row.reason.clone()),
+    ("packets/s", |row| whole(row.packets)),
+    ("so far", |row| row.total.to_string()),
+];
+
+const SOURCES: &[Column<SourceRates>] = &[
+    ("name", |row| row.source.name.clone()),
+    ("kind", |row| row.source.kind.clone()),
+    ("distance", |row| row.source.distance.to_string()),
+    ("routes", |row| row.source.routes.to_string()),
+    ("updates/s", |row| whole(row.updates_per_second)),
+    ("errors", |row| row.source.errors.to_string()),
+    ("resyncs", |row| or_dash(row.source.resyncs)),
+    ("lag ms", |row| whole(row.source.lag_ms)),
+    ("state", |row| if row.source.in_sync { "in sync" } else { "not in sync" }.to_owned()),
+];
+
 /// The elements that take the most.
 fn write_elements(elements: &[Share], to: &mut dyn Write) -> io::Result<()> {
-    const COLUMNS: &[Column<Share>] = &[
-        ("element", |row| row.name.clone()),
-        ("worker", |row| row.worker.map_or_else(|| "all".to_owned(), |worker| worker.to_string())),
-        ("packets/s", |row| whole(row.packets)),
-        ("batch", |row| rounded(row.average_batch)),
-        ("cycles", |row| rounded(row.cycles)),
-        ("share %", |row| rounded(row.share.map(|share| share * 100.0))),
-    ];
     // An element that is only polled takes something, too.
     let busy = |row: &&Share| row.packets > 0.0 || row.share.is_some_and(|share| share > 0.01);
-    Columns::of(COLUMNS, elements.iter().filter(busy).take(SHOWN)).write(to)
+    Columns::of(ELEMENTS, elements.iter().filter(busy).take(SHOWN)).write(to)
 }
 
 fn write_drops(drops: &[Drops], to: &mut dyn Write) -> io::Result<()> {
-    const COLUMNS: &[Column<Drops>] = &[
-        ("dropped by", |row| row.element.clone()),
-        ("reason", |row| row.reason.clone()),
-        ("packets/s", |row| whole(row.packets)),
-        ("so far", |row| row.total.to_string()),
-    ];
-    Columns::of(COLUMNS, drops).write(to)
+    Columns::of(DROPS, drops).write(to)
 }
 
 fn whole(value: f64) -> String {
@@ -299,21 +370,7 @@ const FIBS: &[Column<Fib>] = &[
 
 impl Report for Picture {
     fn text(&self, to: &mut dyn Write) -> io::Result<()> {
-        let status = &self.status;
-        let workers = match status.workers - status.workers_alive {
-            0 => status.workers.to_string(),
-            _ => format!("{} of {}", status.workers_alive, status.workers),
-        };
-        writeln!(
-            to,
-            "fingerpost {}, process {}, up {:.0} s, {} MiB, {workers} workers, {} IPv4 and {} IPv6 prefixes",
-            status.version,
-            status.pid,
-            status.seconds,
-            status.resident_kib >> 10,
-            status.routes_v4,
-            status.routes_v6
-        )?;
+        writeln!(to, "{}", self.title())?;
         writeln!(to, "forwarded in XDP: {:.0} packets/s\n", self.forwarded_xdp)?;
         Columns::of(INTERFACES, &self.interfaces).write(to)?;
         for row in &self.interfaces {

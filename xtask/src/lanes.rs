@@ -77,6 +77,9 @@ impl Program {
         command.args(["--kill-after=5", &LIMIT_SECONDS.to_string()]).arg(&self.file).args(args);
         command.current_dir(&self.package).env("CARGO_MANIFEST_DIR", &self.package);
         command.envs(env.iter().copied());
+        if let Ok(xtask) = std::env::current_exe() {
+            command.env("FINGERPOST_XTASK", xtask);
+        }
         let mut lines = Vec::new();
         let status = sh::read(&mut command, |line| lines.push(line.into()));
         (status, lines)

@@ -65,8 +65,12 @@ fn drop_in(container: &Container, name: &str, text: &str) {
     container.run(&line.replacen("cat >", &format!("printf '{text}' >"), 1));
 }
 
+/// Making the root takes minutes, and the upgrade must end before the traffic: `cargo xtask soak package 60`.
 #[test]
 fn a_package_is_installed_run_upgraded_and_removed() {
+    if soak(Duration::ZERO) == Duration::ZERO {
+        return skip("cargo xtask soak package 60");
+    }
     let tools = ["mmdebstrap", "systemd-nspawn", "dpkg-deb", "strip", "prlimit"];
     if !ready(&tools) {
         return;

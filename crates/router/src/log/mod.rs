@@ -8,7 +8,7 @@
 //! the same numbers as fields, which JSON has apart. The control side logs; the packet path counts and logs nothing.
 //!
 //! The subscriber is our own: levels by target and one line an event need neither spans nor a registry of them, and so none of
-//! the packages that would come with it (docs/decisions/0021).
+//! the packages that would come with it (docs/decisions/0022).
 //!
 //! Cost: an event that is not wanted is one load of an atomic, or a look into a table of a dozen levels.
 

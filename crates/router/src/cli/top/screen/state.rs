@@ -12,7 +12,7 @@ pub(super) const SAMPLES: usize = 30;
 /// Rows that a page key moves by.
 const PAGE: usize = 10;
 
-/// Order of the rows of a tab: a column, and whether it is the other way round.
+/// Column that the rows of a tab are sorted by, and whether the order is reversed; `None`: as the router lists them.
 pub(super) type Sort = Option<(usize, bool)>;
 
 /// State of the screen.
@@ -184,5 +184,6 @@ fn keep(samples: &mut VecDeque<f64>, value: f64) {
     if samples.len() == SAMPLES {
         samples.pop_front();
     }
-    samples.push_back(value);
+    // The sum of no numbers is -0, which would be shown so.
+    samples.push_back(value + 0.0);
 }

@@ -128,8 +128,8 @@ impl Table {
         }
     }
 
-    /// Keeps the rows with `filter` in a cell, sorted by a column: numbers the largest first, text from A on; or the
-    /// other way round.
+    /// Keeps the rows with `filter` in a cell, and sorts them by a column: numbers in descending order, text in
+    /// ascending order, unless reversed.
     pub(super) fn arrange(&mut self, filter: &str, sort: Option<(usize, bool)>) {
         let filter = filter.to_lowercase();
         self.rows.retain(|row| row.cells.iter().any(|cell| cell.to_lowercase().contains(&filter)));

@@ -156,6 +156,14 @@ fn keys_sort_filter_select_and_pause() {
 }
 
 #[test]
+fn no_rows_add_up_to_zero() {
+    let mut screen = Screen::new(true);
+    screen.push(Picture { drops: Vec::new(), ..picture(0.0) });
+    assert!(drawn(&screen, 100, 14).0[3].ends_with(" 0 packets/s"));
+    assert!(!drawn(&screen, 100, 14).0[3].contains('-'));
+}
+
+#[test]
 fn each_tab_is_drawn_at_any_size() {
     let mut screen = screen();
     for (key, words) in [

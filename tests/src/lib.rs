@@ -7,6 +7,7 @@ pub mod bird;
 pub mod browser;
 pub mod click;
 pub mod configuration;
+pub mod crowd;
 pub mod debian;
 pub mod folder;
 pub mod frr;

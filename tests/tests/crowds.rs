@@ -1,10 +1,11 @@
 //! Crowds of clients at a control socket: others are served, and the router forwards on.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::process::{Child, ChildStdin, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use fingerpost_tests::crowd::Crowd;
 use fingerpost_tests::folder::Folder;
 use fingerpost_tests::netns::{Line, Router, command, conserved, run};
 use fingerpost_tests::{patience, program, skip};
@@ -74,51 +75,12 @@ fn by(user: u32, words: &str) -> String {
     }
 }
 
-/// Connections that send a text and then next to nothing.
-struct Crowd {
-    child: Child,
-    stdin: Option<ChildStdin>,
-    said: BufReader<std::process::ChildStdout>,
-}
-
-impl Crowd {
-    fn begin(user: u32, path: &str, count: usize, text: &str) -> Self {
-        let words = by(user, &format!("{SESSION} crowd {path} {count}"));
-        let mut command = std::process::Command::new("prlimit");
-        command.arg("--nofile=20000:20000").args(words.split(' ')).arg(text);
-        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-        let mut child = child.expect("prlimit was found before");
-        let stdin = child.stdin.take();
-        let said = BufReader::new(child.stdout.take().expect("it is piped"));
-        Self { child, stdin, said }
-    }
-
-    fn number(&mut self, word: &str) -> usize {
-        let mut line = String::new();
-        self.said.read_line(&mut line).expect("it is text");
-        let number = line.trim().strip_prefix(word).and_then(|text| text.trim().parse().ok());
-        number.unwrap_or_else(|| panic!("{word} N is wanted: {line}"))
-    }
-
-    /// Waits until all have connected.
-    fn has_come(&mut self) -> usize {
-        self.number("open")
-    }
-
-    /// Ends it; how many connections were left.
-    fn end(mut self) -> usize {
-        drop(self.stdin.take());
-        let left = self.number("left");
-        let _ = self.child.wait();
-        left
-    }
-}
-
-impl Drop for Crowd {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// A crowd of so many connections to a socket, of a user.
+fn crowd_by(user: u32, path: &str, count: usize) -> Command {
+    let mut command = Command::new("prlimit");
+    let words = by(user, &format!("{SESSION} crowd {path} {count}"));
+    command.arg("--nofile=20000:20000").args(words.split(' '));
+    command
 }
 
 #[test]
@@ -137,7 +99,7 @@ fn a_crowd_takes_no_room_from_others() {
         (4001, format!("{socket}.ro"), MANY / 10, head),
     ] {
         let begun = Instant::now();
-        let mut crowd = Crowd::begin(user, &path, count, text);
+        let mut crowd = Crowd::begin(&mut crowd_by(user, &path, count), text);
         // While they come, and once they are there.
         let mut longest = Duration::ZERO;
         for _ in 0..5 {
@@ -269,7 +231,7 @@ fn streams_of_one_user_leave_room_for_others() {
     let events = "GET /v1/events HTTP/1.1\r\nhost: x\r\n\r\n";
     let reading = format!("{socket}.ro");
     let mut crowds: Vec<Crowd> =
-        [4001, 4002].map(|user| Crowd::begin(user, &reading, 200, events)).into();
+        [4001, 4002].map(|user| Crowd::begin(&mut crowd_by(user, &reading, 200), events)).into();
     crowds.iter_mut().for_each(|crowd| assert_eq!(crowd.has_come(), 200));
     std::thread::sleep(Duration::from_millis(500));
     // The readers have what readers may have.

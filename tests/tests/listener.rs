@@ -1,7 +1,6 @@
 //! The TCP listener: who gets what over it, a table of attempts, and a crowd of connections that takes no room from others.
 
-use std::process::Stdio;
-
+use fingerpost_tests::crowd::Crowd;
 use fingerpost_tests::folder::Folder;
 use fingerpost_tests::netns::{Line, Router, command, conserved, exec, run};
 use fingerpost_tests::program;
@@ -113,15 +112,14 @@ fn a_crowd_takes_no_room_from_others() {
     let router = Router::start(&line.router, &path, 2);
     let before = router.resident_kib();
     let session = env!("CARGO_BIN_EXE_session");
-    let words = format!("prlimit --nofile=20000:20000 {session} crowd {ADDRESS} 1000 GET");
-    let crowd = command(&line.router, &words).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-    let mut crowd = crowd.expect("prlimit was found before");
+    let words = format!("prlimit --nofile=20000:20000 {session} crowd {ADDRESS} 1000");
+    let mut crowd = Crowd::begin(&mut command(&line.router, &words), "GET");
+    assert_eq!(crowd.has_come(), 1000);
     for _ in 0..10 {
         assert_eq!(get(&line.router, "/v1/status", &[]).0, 200);
         let _: Value = router.ask("fib show");
     }
-    drop(crowd.stdin.take());
-    crowd.wait().expect("it was started");
+    crowd.end();
     let grown = router.resident_kib().saturating_sub(before);
     assert!(grown < 16 << 10, "{grown} KiB more");
     conserved(&router.stop());

@@ -60,7 +60,7 @@ pub(crate) struct GraphEdge {
     pub(crate) to: String,
     /// Whether it closes a cycle.
     pub(crate) back: bool,
-    /// Whether the receiving element takes packets from the other one, instead of being sent them.
+    /// Whether it is a pull edge: the receiving element requests packets.
     pub(crate) pulls: bool,
 }
 

@@ -13,7 +13,6 @@
 //! ```
 
 use std::collections::{BTreeMap, HashMap};
-use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -21,6 +20,7 @@ use axum::Extension;
 use axum::extract::State;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
+use fingerpost_route::{AnyPrefix, MAIN_TABLE};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -32,13 +32,14 @@ use super::extract::Parameters;
 
 /// Largest order: 65,536 cells, 512 KiB.
 const LARGEST_ORDER: u8 = 8;
-/// Squares that are kept, and the time for which one is that nobody looks at.
+/// Most squares that are kept, time after which an unused one gives its place to another, and after which it is dropped.
 const MOST_KEPT: usize = 8;
+const UNUSED: Duration = Duration::from_secs(3);
 const KEPT: Duration = Duration::from_secs(30);
+/// Most prefixes that are read one by one; beyond, the whole square is.
+const MOST_EXACT: usize = 4096;
 /// Time in which all who look at a square get the same.
 const FRESH: Duration = Duration::from_millis(200);
-/// The main route table.
-const MAIN_TABLE: u32 = 254;
 /// Length in place of a prefix that is not there.
 const NO_PREFIX: u8 = 255;
 const OCTETS: &str = "application/octet-stream";
@@ -61,7 +62,7 @@ pub(crate) struct MapRange {
     pub(crate) last: u128,
 }
 
-/// What is to be read.
+/// Ranges and prefixes to read.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MapRead {
     pub(crate) table: u32,
@@ -72,7 +73,7 @@ pub(crate) struct MapRead {
     pub(crate) exact: Vec<MapPrefix>,
 }
 
-/// What was read.
+/// Result of a [`MapRead`].
 #[derive(Debug, Default)]
 pub(crate) struct MapFound {
     /// Routes of the ranges that were read, in their order.
@@ -118,25 +119,18 @@ struct Square {
 
 impl Square {
     fn of(query: &MapQuery) -> Result<Self, ApiError> {
-        let bad = |place, words: String| Err(ApiError::at(Code::BadRequest, place, words));
-        let parsed = query
-            .prefix
-            .split_once('/')
-            .and_then(|(addr, len)| Some((addr.parse::<IpAddr>().ok()?, len.parse::<u8>().ok()?)));
-        let Some((addr, len)) = parsed else {
-            return bad("prefix", format!("`{}` is no prefix", query.prefix));
+        let bad = |place, words: String| ApiError::at(Code::BadRequest, place, words);
+        let parsed = AnyPrefix::parse(&query.prefix);
+        let parsed = parsed
+            .map_err(|error| bad("prefix", format!("`{}` is no prefix: {error}", query.prefix)))?;
+        let (family, addr, len, bits) = match parsed {
+            AnyPrefix::V4(prefix) => (4, u128::from(prefix.addr()) << 96, prefix.len(), 32),
+            AnyPrefix::V6(prefix) => (6, prefix.addr(), prefix.len(), 128),
         };
-        let (family, addr, bits) = match addr {
-            IpAddr::V4(addr) => (4, u128::from(addr.to_bits()) << 96, 32),
-            IpAddr::V6(addr) => (6, addr.to_bits(), 128),
-        };
-        if len > bits || addr & !mask(len) != 0 {
-            return bad("prefix", format!("`{}` has bits set beyond its length", query.prefix));
-        }
         if !(1..=LARGEST_ORDER.min((bits - len) / 2)).contains(&query.order) {
             let words =
                 format!("1 to {LARGEST_ORDER}, and cells are prefixes of at most {bits} bits");
-            return bad("order", words);
+            return Err(bad("order", words));
         }
         let table = query.table.unwrap_or(MAIN_TABLE);
         Ok(Self { table, family, prefix: (addr, len), order: query.order })
@@ -273,16 +267,20 @@ impl Picture {
         match changes.prefixes {
             Some(prefixes) if prefixes.is_empty() => {}
             Some(prefixes) => self.read_changes(requests, &prefixes).await?,
-            None => {
-                self.sequence = None;
-                self.sums.fill(Sums::default());
-                self.short.clear();
-                let range = within(square.prefix);
-                self.read_all(requests, square.read(vec![range], square.covering())).await?;
-                self.draw();
-            }
+            None => self.read_whole(requests).await?,
         }
         (self.sequence, self.read) = (Some(changes.sequence), Some(Instant::now()));
+        Ok(())
+    }
+
+    async fn read_whole(&mut self, requests: &Requests) -> Result<(), ApiError> {
+        let square = self.square;
+        self.sequence = None;
+        self.sums.fill(Sums::default());
+        self.short.clear();
+        let range = within(square.prefix);
+        self.read_all(requests, square.read(vec![range], square.covering())).await?;
+        self.draw();
         Ok(())
     }
 
@@ -300,6 +298,11 @@ impl Picture {
                 exact.push((addr, len));
             }
         }
+        exact.sort_unstable();
+        exact.dedup();
+        if exact.len() > MOST_EXACT {
+            return self.read_whole(requests).await;
+        }
         let dirty: Vec<usize> = (0..square.cells()).filter(|&cell| dirty[cell]).collect();
         if dirty.is_empty() && exact.is_empty() {
             return Ok(());
@@ -315,8 +318,8 @@ impl Picture {
 
     async fn read_all(&mut self, requests: &Requests, mut read: MapRead) -> Result<(), ApiError> {
         loop {
-            let (wanted, exact) = (read.clone(), std::mem::take(&mut read.exact));
-            let found = requests.call(move |backend| backend.map_routes(wanted)).await??;
+            let exact = read.exact.clone();
+            let found = requests.call(move |backend| backend.map_routes(read)).await??;
             for (prefix, hop) in exact.into_iter().zip(found.exact) {
                 match hop {
                     0 => self.short.remove(&prefix),
@@ -334,7 +337,7 @@ impl Picture {
             if found.ranges.is_empty() {
                 return Ok(());
             }
-            read.ranges = found.ranges;
+            read = self.square.read(found.ranges, Vec::new());
         }
     }
 
@@ -371,7 +374,7 @@ impl Picture {
         }
     }
 
-    /// Response for who has the cells of a version.
+    /// Response for a client that has the cells of version `since`.
     fn response(&self, since: Option<u64>) -> Vec<u8> {
         let since = since.filter(|since| (self.first..=self.version).contains(since));
         let whole = u32::from(since.is_none());
@@ -407,11 +410,20 @@ struct Kept {
 pub(super) struct Maps(Arc<Mutex<HashMap<Square, Kept>>>);
 
 impl Maps {
-    fn picture(&self, square: Square) -> Arc<tokio::sync::Mutex<Picture>> {
+    /// The picture of a square.
+    ///
+    /// # Errors
+    /// When all places are in use.
+    fn picture(&self, square: Square) -> Result<Arc<tokio::sync::Mutex<Picture>>, ApiError> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !kept.contains_key(&square) && kept.len() >= MOST_KEPT {
-            let oldest = kept.iter().min_by_key(|(_, kept)| kept.wanted).map(|(&square, _)| square);
-            oldest.map(|oldest| kept.remove(&oldest));
+            let unused = kept.iter().filter(|(_, kept)| kept.wanted.elapsed() > UNUSED);
+            let oldest = unused.min_by_key(|(_, kept)| kept.wanted).map(|(&square, _)| square);
+            let Some(oldest) = oldest else {
+                let words = format!("{MOST_KEPT} other prefixes are in view: try again later");
+                return Err(ApiError::new(Code::Busy, words));
+            };
+            kept.remove(&oldest);
         }
         if kept.is_empty() {
             tokio::spawn(self.clone().clean());
@@ -420,7 +432,7 @@ impl Maps {
         let new = || Arc::new(tokio::sync::Mutex::new(Picture::new(square)));
         let entry = kept.entry(square).or_insert_with(|| Kept { picture: new(), wanted });
         entry.wanted = wanted;
-        entry.picture.clone()
+        Ok(entry.picture.clone())
     }
 
     /// Forgets squares that nobody looks at any more, until none is left.
@@ -437,9 +449,9 @@ impl Maps {
 }
 
 /// Best routes within a prefix, summed up in cells: the longest prefix in each, the longest prefix that covers it, the number
-/// of routes within it, and the next hop of most of them. Little-endian bytes: the version (8), whether all cells follow (4), the
+/// of routes within it, and the next hop of more than half of them, or of one of them where there is no such. Little-endian bytes: the version (8), whether all cells follow (4), the
 /// order (4), the number of routes (8), then cells in the order of addresses: longest (1; 255: none), covering (1; 255: none),
-/// routes (2), next hop (4); with `since`, each cell with its index (4) before it.
+/// routes (2; 65535: that many or more), next hop (4); with `since`, each cell with its index (4) before it.
 #[cfg_attr(test, utoipa::path(get, path = "/v1/map", params(MapQuery), responses(
     (status = 200, body = Vec<u8>, content_type = OCTETS), (status = "default", body = ErrorDocument))))]
 pub(super) async fn map(
@@ -447,7 +459,7 @@ pub(super) async fn map(
     Extension(maps): Extension<Maps>,
     Parameters(query): Parameters<MapQuery>,
 ) -> Result<Response, ApiError> {
-    let picture = maps.picture(Square::of(&query)?);
+    let picture = maps.picture(Square::of(&query)?)?;
     let mut picture = picture.lock().await;
     picture.follow(&requests).await?;
     let bytes = picture.response(query.since);
@@ -479,7 +491,8 @@ mod tests {
         assert_eq!((v6.family, v6.cell(0x3fff_u128 << 112)), (6, 65_528));
         for (prefix, order, place) in [
             ("10.0.0.1/8", 4, "prefix"),
-            ("10.0.0.0", 4, "prefix"),
+            ("10.0.0.0", 4, "order"),
+            ("10.0.0.0/+8", 4, "prefix"),
             ("10.0.0.0/33", 4, "prefix"),
             ("10.0.0.0/24", 5, "order"),
             ("0.0.0.0/0", 9, "order"),

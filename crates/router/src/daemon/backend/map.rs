@@ -8,7 +8,7 @@ use super::View;
 use crate::api::error::{ApiError, Code};
 use crate::api::map::{MapChanges, MapFound, MapPrefix, MapRange, MapRead, MapRoute};
 
-/// Routes a piece: some 100 us of the daemon's thread.
+/// Work of a piece, in routes: some 100 us of the daemon's thread.
 const PIECE: usize = 4096;
 /// Routes that are copied at once, where there are many ranges and where there is one: those behind a range are thrown away.
 const FEW: usize = 24;
@@ -28,8 +28,8 @@ impl View<'_> {
     pub(super) fn map_changes(&self, table: u32, family: u8, since: Option<u64>) -> MapChanges {
         let notices = since.and_then(|since| self.control.notices(since).ok());
         let prefixes = notices.map(|notices| {
-            let changed = notices.filter_map(|notice| match (&notice.what, family) {
-                (Happened::Route { key, best: true, .. }, _) if key.table == table => {
+            let changed = notices.filter_map(|notice| match &notice.what {
+                Happened::Route { key, best: true, .. } if key.table == table => {
                     match (key.prefix, family) {
                         (AnyPrefix::V4(prefix), 4) => Some(from_left(prefix)),
                         (AnyPrefix::V6(prefix), 6) => Some(from_left(prefix)),
@@ -47,18 +47,20 @@ impl View<'_> {
 fn routes<A: Addr>(rib: &Rib<A>, read: MapRead) -> MapFound {
     let own = |&prefix: &MapPrefix| rib.of(from_right(prefix)).next().map_or(0, |best| best.hop.0);
     let mut found = MapFound { exact: read.exact.iter().map(own).collect(), ..MapFound::default() };
-    let mut ranges = read.ranges;
+    let (mut ranges, mut work) = (read.ranges, found.exact.len());
     let mut copied = Vec::new();
     while let Some(MapRange { mut after, last }) = ranges.pop() {
         let most = if ranges.is_empty() { MANY } else { FEW };
         loop {
-            if found.routes.len() >= PIECE {
+            if work >= PIECE {
                 ranges.push(MapRange { after, last });
                 found.ranges = ranges;
                 return found;
             }
             copied.clear();
             rib.copy_after(after.map(from_right), most, &mut copied);
+            // A descent costs as much as some routes, also to a range that is empty.
+            work += copied.len().max(FEW);
             let all = copied.drain(..).map(|(prefix, hop)| (from_left(prefix), hop.0));
             let before = found.routes.len();
             let inside = all.take_while(|((addr, _), _)| *addr <= last);
@@ -121,6 +123,11 @@ mod tests {
             (read.ranges, read.exact) = (found.ranges, Vec::new());
         }
         assert_eq!((all.len(), pieces), (10_001, 3));
+        // Ranges without routes are work too.
+        let nothing = MapRange { after: Some(left(0x0C00_0000, 8)), last: left(0x0CFF_FFFF, 32).0 };
+        let ranges = vec![nothing; 1000];
+        let found = routes(&rib, MapRead { ranges, ..read });
+        assert!(found.routes.is_empty() && !found.ranges.is_empty(), "{}", found.ranges.len());
         assert_eq!(all[0], MapRoute { prefix: left(0x0A00_0000, 8), hop: 1 });
         assert!(all.windows(2).all(|pair| pair[0].prefix < pair[1].prefix));
     }

@@ -164,8 +164,8 @@ impl Listener {
             }
             Self::Tcp(listener, peer) => {
                 let (stream, _) = listener.accept().await?;
-                // A response is written as one.
-                stream.set_nodelay(true)?;
+                // A response is written as one; without the option it is later.
+                let _ = stream.set_nodelay(true);
                 Some((Box::new(stream), peer.clone()))
             }
         })

@@ -3,7 +3,7 @@
 //! What arrives here can come from any process of this host, or from a page of another site in somebody's browser. So a request
 //! only reads, whatever path it names; its `Host` is an address or a known name, so that a foreign name that was pointed at this
 //! address (DNS rebinding) reads nothing; pages of other sites cannot make requests; and with a token file each request needs
-//! the token, except for the files of the page. A client that stops reading its response is disconnected by the kernel.
+//! the token, except for the files of the page. The kernel disconnects a client that stops reading its response, or is gone.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -56,7 +56,8 @@ impl TcpServed {
     ) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
-        // Connections inherit it.
+        // Connections inherit both.
+        sys::keep_alive(&listener)?;
         sys::disconnect_idle_readers(&listener, LONGEST_UNREAD_MS)?;
         let names = names.iter().map(|name| name.to_ascii_lowercase()).collect();
         let token = token_file.map(token).transpose()?;
@@ -85,7 +86,7 @@ fn token(path: &Path) -> io::Result<[u8; 32]> {
     Ok(Sha256::digest(token).into())
 }
 
-/// Which requests are admitted.
+/// Checks that a request over TCP must pass.
 #[derive(Debug)]
 pub(super) struct Admission {
     is_loopback: bool,

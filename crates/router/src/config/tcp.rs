@@ -22,7 +22,7 @@ pub(crate) struct ListenConfig {
 }
 
 impl ListenConfig {
-    /// What is wrong with it.
+    /// Mistakes in the section.
     pub(super) fn check(&self) -> Vec<Wrong> {
         let mut wrong = Vec::new();
         let Some(address) = self.address else {
@@ -54,7 +54,7 @@ impl ListenConfig {
         wrong
     }
 
-    /// It in words, for comparisons.
+    /// The section in words, for comparisons.
     pub(crate) fn words(&self) -> String {
         let Some(address) = self.address else { return "nothing".to_owned() };
         let names = self.names.iter().map(|name| format!(", as {name}"));

@@ -18,9 +18,11 @@ let turn = 0;
 const links = Object.entries(VIEWS).map(([name, view], i) => h("a", { href: `#${name}`, title: `${view.title} (${i + 1})` }, view.title));
 nav.append(...links);
 
+const decoded = (text) => { try { return decodeURIComponent(text); } catch { return text; } };
+
 /** Opens the view that the address names. */
 function show() {
-  const [name, ...words] = decodeURIComponent(location.hash.slice(1)).split("=");
+  const [name, ...words] = decoded(location.hash.slice(1)).split("=");
   const view = VIEWS[name] ?? overview;
   if (open?.view !== view) {
     open?.shown?.close?.();
@@ -47,17 +49,17 @@ async function look() {
     const found = await Promise.all(paths.map(get));
     if (mine !== turn) return;
     const now = performance.now();
-    told("ok", `${count(found[0].routes_v4 + found[0].routes_v6)} routes, up ${age(found[0].seconds)}`);
+    report("ok", `${count(found[0].routes_v4 + found[0].routes_v6)} routes, up ${age(found[0].seconds)}`);
     await shown.update(Object.fromEntries(paths.map((path, i) => [path.slice(4), found[i]])), now);
     document.body.dataset.looks = Number(document.body.dataset.looks ?? 0) + 1;
   } catch (error) {
     if (mine !== turn) return;
-    told("bad", error instanceof TypeError ? "not reachable" : error.message);
+    report("bad", error instanceof TypeError ? "not reachable" : error.message);
   }
   if (mine === turn && !document.hidden) setTimeout(() => mine === turn && look(), PERIOD);
 }
 
-function told(kind, words) {
+function report(kind, words) {
   state.querySelector(".dot").className = `dot ${kind}`;
   state.querySelector(".words").textContent = words;
 }

@@ -30,7 +30,7 @@ export function totals({ elements, drivers }) {
 const ICONS = { xdp: "XDP", afxdp: "graph", kernel: "kernel" };
 
 function tiles(data, now, all) {
-  const { status, fibs } = { status: data.status, fibs: data.fibs };
+  const { status, fibs } = data;
   const forwarded = rates.of("xdp", all.xdp, now) + rates.of("graph", all.graph, now);
   const dropped = rates.of("dropped", all.dropped, now);
   const bits = sum(data.interfaces, (row) => rates.of(`${row.name} txb`, row.tx_bytes, now) ?? 0) * 8;

@@ -16,7 +16,7 @@ function step(row, frames) {
   return h("li", { class: row.does }, h("b", {}, row.element), " ", h("span", { class: "soft" }, row.class), row.packet > 0 ? [" ", badge(`packet ${row.packet + 1}`)] : "", h("div", {}, does), details.map((words) => h("div", { class: "detail" }, words)));
 }
 
-function answer(why) {
+function result(why) {
   const { dry_run: run, route, drivers } = why;
   const verdict = h("section", { class: "card", "aria-label": "Verdict" }, h("p", { class: "verdict" }, badge(why.does, KINDS[why.does]), " ", why.verdict),
     h("p", { class: "note" }, `Arrives on ${why.interface}. ${run.packets[0]?.summary ?? ""}`));
@@ -27,7 +27,7 @@ function answer(why) {
     ["Prefix", route.prefix ?? "none"], ["Next hop", String(route.nexthop)], ["Action", route.action ?? "–"], ["Algorithm", route.algorithm],
     ["RIB and lookup", route.agrees ? "agree" : "differ", route.agrees ? "good" : "bad"],
     ...(route.adjacency ? [["Interface", route.adjacency.interface], ["Neighbor", route.adjacency.neighbor ?? "–"], ["Link address", route.adjacency.dst_mac ?? "not resolved", "m"], ["MTU", String(route.adjacency.mtu ?? "–")]] : []),
-  ]), h("h2", {}, " "), table("Routes of the prefix", [["Source"], ["Distance", "n"], ["Metric", "n"], ["Leads to", "m"]], route.candidates.map((row) => [h("span", {}, row.source, row.best ? [" ", badge("best", "ok")] : ""), row.distance, row.metric,
+  ]), h("h2", {}, "Routes of the prefix"), table("Routes of the prefix", [["Source"], ["Distance", "n"], ["Metric", "n"], ["Leads to", "m"]], route.candidates.map((row) => [h("span", {}, row.source, row.best ? [" ", badge("best", "ok")] : ""), row.distance, row.metric,
     row.paths.length ? row.paths.map((path) => `${path.gateway ?? "the link"}${path.dev ? ` dev ${path.dev}` : ""}`).join(", ") : row.kind])));
   const read = route?.steps?.length ? card(["Memory reads of the lookup ", h("small", {}, route.algorithm)], "", table("Memory reads", [["Region", "m"], ["Offset", "n"], ["Value", "m"], ["Meaning"]], route.steps.map((row) => [row.region, row.offset, row.value, row.note]))) : "";
   return h("div", { class: "grid" }, verdict, steps, h("div", { class: "half stacked" }, xdp, found, read));
@@ -41,8 +41,8 @@ export default {
     const text = h("input", { name: "packet", placeholder: "203.0.113.9, 2001:db8::1, or a frame in hex", autocomplete: "off", spellcheck: "false", required: true });
     const on = h("select", { name: "interface" }, h("option", { value: "" }, "any"));
     const flow = h("input", { name: "flow", placeholder: "SRC,DST,PROTOCOL,SPORT,DPORT", autocomplete: "off", spellcheck: "false", size: 30 });
-    const result = h("div", { "aria-live": "polite" });
-    const ask = async () => {
+    const shown = h("div", { "aria-live": "polite" });
+    const run = async () => {
       const words = text.value.trim();
       const isFrame = /^[0-9a-f\s]{28,}$/i.test(words) && !words.includes(":");
       const query = new URLSearchParams(isFrame ? { packet: words.replace(/\s/g, "") } : { addr: words });
@@ -55,16 +55,16 @@ export default {
           const more = await get(`/v1/route?${new URLSearchParams({ addr: why.route.addr, explain: "true" })}`).catch(() => null);
           why.route.steps = more?.steps ?? [];
         }
-        put(result, answer(why));
+        put(shown, result(why));
       } catch (error) {
-        put(result, h("section", { class: "card" }, h("p", { class: "error", role: "alert" }, error.message)));
+        put(shown, h("section", { class: "card" }, h("p", { class: "error", role: "alert" }, error.message)));
       }
     };
-    const form = h("form", { class: "tools", onsubmit: (event) => { event.preventDefault(); location.hash === `#packet=${text.value.trim()}` ? ask() : text.value.includes("=") ? ask() : (location.hash = `packet=${text.value.trim()}`); } },
+    const form = h("form", { class: "tools", onsubmit: (event) => { event.preventDefault(); const to = `#packet=${encodeURIComponent(text.value.trim())}`; if (location.hash === to) run(); else location.hash = to; } },
       h("label", { class: "grow" }, "Destination address or frame", text), h("label", {}, "Arrives on", on), h("label", {}, "Flow (optional)", flow), h("button", { class: "main", type: "submit" }, "What happens to it?"));
-    root.append(h("p", { class: "note" }, "A dry run: nothing is sent, and no state changes."), form, result);
+    root.append(h("p", { class: "note" }, "A dry run: nothing is sent, and no state changes."), form, shown);
     return {
-      words(words) { if (words) { text.value = words; ask(); } else text.focus(); },
+      words(words) { if (words) { text.value = words; run(); } else text.focus(); },
       update(data) {
         const names = data.interfaces.map((row) => row.name);
         if (on.options.length - 1 === names.length) return;

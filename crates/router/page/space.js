@@ -103,7 +103,7 @@ export default {
     let cursor = 0;
     let shown = null;
     let hops = new Map();
-    let busy = false;
+    let [busy, failed] = [false, false];
     let total = 0;
     let changed = 0;
 
@@ -135,7 +135,6 @@ export default {
 
     /** Shows a square. */
     function go(next) {
-      if (square.len < next.len) cursor = 0;
       square = next;
       order = Math.min(8, Math.floor((BITS[square.family] - square.len) / 2));
       map = curve(order, digits());
@@ -201,8 +200,9 @@ export default {
         root.dataset.routes = String(total);
         root.dataset.changed = String(changed + Number(root.dataset.changed ?? 0));
         sums.textContent = `${count(total)} routes in ${written(square)}; ${count(changed)} of ${count(size)} cells changed in the last second.`;
+        if (failed) [failed, problem.textContent] = [false, ""];
       } catch (error) {
-        problem.textContent = error.message;
+        [failed, problem.textContent] = [true, error.message];
       } finally {
         busy = false;
         if (mine !== square) load();
@@ -284,10 +284,10 @@ export default {
       const [x, y] = [(place % map.side) * unit, Math.floor(place / map.side) * unit];
       context.strokeStyle = "#fff"; context.lineWidth = 3; context.strokeRect(x - 2, y - 2, unit + 4, unit + 4);
       context.strokeStyle = "#000"; context.lineWidth = 1.4; context.strokeRect(x - 2, y - 2, unit + 4, unit + 4);
-      tell();
+      describe();
     }
 
-    function tell() {
+    function describe() {
       if (!cells) return;
       const own = cells.longest[cursor] !== NONE;
       const covering = cells.covering[cursor];

@@ -1,13 +1,13 @@
-// What all views use: requests, elements, numbers, sparklines, rates.
+// Parts that all views use: requests, elements, numbers, sparklines, rates.
 
 let token = sessionStorage.getItem("token");
 
-/** Response of a path of the API; asks for the token where one is needed. */
+/** Response of a path of the API; requests the token from the user where one is needed. */
 export async function request(path) {
   const headers = token ? { authorization: `Bearer ${token}` } : {};
   const response = await fetch(path, { headers, cache: "no-store" });
   if (response.status === 401) {
-    await askToken();
+    await requestToken();
     return request(path);
   }
   if (!response.ok) {
@@ -19,19 +19,19 @@ export async function request(path) {
 
 export const get = async (path) => (await request(path)).json();
 
-let asking = null;
-function askToken() {
-  asking ??= new Promise((done) => {
+let requested = null;
+function requestToken() {
+  requested ??= new Promise((done) => {
     const dialog = document.getElementById("token");
     dialog.addEventListener("close", () => {
       token = dialog.querySelector("input").value;
       sessionStorage.setItem("token", token);
-      asking = null;
+      requested = null;
       done();
     }, { once: true });
     dialog.showModal();
   });
-  return asking;
+  return requested;
 }
 
 function make(element, attributes, children) {
@@ -70,6 +70,7 @@ export function age(seconds) {
 }
 
 const KEPT = 60;
+const PAUSE = 5000;
 /** Rates of counters, by name, from one look to the next; and the latest of them, for sparklines. */
 export class Rates {
   #last = new Map();
@@ -78,7 +79,10 @@ export class Rates {
   of(name, value, now) {
     const last = this.#last.get(name);
     if (last && last.now === now) return last.rate;
-    const rate = last ? Math.max(0, value - last.value) * 1000 / (now - last.now) : null;
+    // A series is of looks in a row: after a pause, such as in another view, another one begins.
+    const paused = last && now - last.now > PAUSE;
+    const rate = last && !paused ? Math.max(0, value - last.value) * 1000 / (now - last.now) : null;
+    if (paused) this.#series.delete(name);
     this.#last.set(name, { value, now, rate });
     if (rate !== null) {
       const series = this.#series.get(name) ?? [];
@@ -123,7 +127,7 @@ export function bar(share, kind) {
   return h("span", { class: `bar ${kind ?? ""}`, "aria-hidden": "true" }, inner);
 }
 
-/** Replaces what an element holds, unless somebody is at work in it. */
+/** Replaces the children of an element; scroll positions and the focus stay. */
 export function put(element, ...children) {
   const scrolled = [...element.querySelectorAll(".scroll")].map((part) => part.scrollLeft);
   const focused = element.contains(document.activeElement) ? [...element.querySelectorAll("[tabindex], a, button")].indexOf(document.activeElement) : -1;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::netns::command;
 use crate::patience;
 
-/// Longest wait for an answer, or for something on a page.
+/// Longest wait for a reply, or for something on a page.
 const LONGEST: Duration = Duration::from_secs(20);
 
 /// A browser with one page. Killed when dropped.
@@ -67,7 +67,7 @@ impl Browser {
     /// Calls a method of the protocol; what it returns.
     ///
     /// # Panics
-    /// When it fails, or the browser does not answer.
+    /// When it fails, or the browser does not reply.
     pub fn call(&mut self, method: &str, parameters: Value) -> Value {
         self.number += 1;
         let mut message = json!({"id": self.number, "method": method, "params": parameters});
@@ -81,7 +81,7 @@ impl Browser {
         loop {
             let left = until.saturating_duration_since(Instant::now());
             let message = self.from.recv_timeout(left);
-            let message = message.unwrap_or_else(|_| panic!("{method}: no answer"));
+            let message = message.unwrap_or_else(|_| panic!("{method}: no reply"));
             if message["id"] == self.number {
                 assert!(message["error"].is_null(), "{method}: {}", message["error"]);
                 return message["result"].clone();

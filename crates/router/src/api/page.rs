@@ -53,7 +53,7 @@ pub(super) fn paths() -> Router<Requests> {
         )
 }
 
-/// A file, or that it is the one that the client has.
+/// Response with a file, or 304 where the client has it.
 fn file(name: &str, headers: &HeaderMap) -> Response {
     let Some((_, kind, text)) = FILES.iter().find(|(known, ..)| *known == name) else {
         return ApiError::new(Code::NotFound, "no such file of the page").into_response();

@@ -43,12 +43,10 @@ impl View<'_> {
             };
             let known = self.control.ribs(table).zip(self.control.fibs(table));
             let ((rib_v4, rib_v6), (fib_v4, fib_v6)) = known.expect("tables stay");
-            let fitness_v4 = fitness(registry::v4(), rib_v4);
-            let fib = self.fib(table, rib_v4, fib_v4, attached, shared(0, rib_v4.len()));
-            rows.push(model::Fib { fitness: fitness_v4, ..fib });
-            let fitness_v6 = fitness(registry::v6(), rib_v6);
-            let fib = self.fib(table, rib_v6, fib_v6, attached, shared(1, rib_v6.len()));
-            rows.push(model::Fib { fitness: fitness_v6, ..fib });
+            let (memory, fitness_v4) = (shared(0, rib_v4.len()), fitness(registry::v4(), rib_v4));
+            rows.push(self.fib(table, rib_v4, fib_v4, attached, memory, fitness_v4));
+            let (memory, fitness_v6) = (shared(1, rib_v6.len()), fitness(registry::v6(), rib_v6));
+            rows.push(self.fib(table, rib_v6, fib_v6, attached, memory, fitness_v6));
         }
         rows
     }
@@ -60,6 +58,7 @@ impl View<'_> {
         fib: &Fib<A>,
         attached: bool,
         shared: Option<model::SharedMemory>,
+        fitness: Vec<model::Fitness>,
     ) -> model::Fib {
         let report = fib.report(rib, Instant::now());
         let bytes = report.bytes;
@@ -91,7 +90,7 @@ impl View<'_> {
             last_build_ms: ms(report.counts.last_build),
             longest_delay_ms: ms(report.counts.longest_delay),
             banned: report.banned.into_iter().map(str::to_owned).collect(),
-            fitness: Vec::new(),
+            fitness,
             in_xdp: attached.then_some(shared.is_some()),
             shared,
         }

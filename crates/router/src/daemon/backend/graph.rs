@@ -45,7 +45,7 @@ impl View<'_> {
         }
     }
 
-    /// Edges between the elements, in the order of their senders.
+    /// Edges between the elements: of each one its push outputs, then its pull inputs.
     fn edges(&self) -> Vec<GraphEdge> {
         let nodes = self.graph.plan().nodes();
         let edge = |from: usize, output: usize, to: usize, back, pulls| GraphEdge {

@@ -89,7 +89,7 @@ impl Interfaces {
         if let Err(error) = forwarder.set_vlans(told) {
             warn!(target: "interface", "VLAN interfaces: {error}");
         }
-        self.history.changed = true;
+        self.changed = true;
         self.vlans = Vlans { by_port, ports: Some(ports) };
     }
 

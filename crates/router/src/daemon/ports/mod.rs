@@ -98,7 +98,9 @@ pub(crate) struct Interfaces {
     open: BTreeMap<u32, Open>,
     egress: Egress,
     pub(super) vlans: Vlans,
-    pub(super) history: History,
+    history: History,
+    /// Paths of interfaces may have changed since the last look.
+    pub(super) changed: bool,
 }
 
 /// The host's own addresses, as the classifiers have them.
@@ -133,9 +135,7 @@ struct Egress {
 
 /// What is left of interfaces that are no longer driven.
 #[derive(Default)]
-pub(super) struct History {
-    /// An interface was opened, closed or returned since the last look.
-    pub(super) changed: bool,
+struct History {
     /// Counters of interfaces that were closed.
     closed: Seen,
     /// How the interfaces were driven, once all are returned to the kernel.
@@ -168,6 +168,7 @@ impl Interfaces {
             egress: Egress::default(),
             vlans: Vlans::default(),
             history: History::default(),
+            changed: false,
         })
     }
 
@@ -318,7 +319,7 @@ impl Interfaces {
 
     fn check_outlets(&mut self) {
         let Some(forwarder) = &self.datapath.forwarder else { return };
-        let mut reader = FeatureReader::new().ok();
+        let (mut reader, mut changed) = (FeatureReader::new().ok(), false);
         for (&link, open) in &self.open {
             // Only what was taken in is a device that programs know, and a bond of such.
             let known =
@@ -328,6 +329,7 @@ impl Interfaces {
                 known && takes(&mut reader, link, open.state.kind.is_empty()),
             );
             forwarder.open_egress(open.port, now);
+            changed |= now != before;
             let remedy = self.remedy(open);
             if now && !before {
                 info!(target: "interface", interface = open.state.name, "{}: packets leave by it in XDP", open.state.name);
@@ -335,6 +337,7 @@ impl Interfaces {
                 warn!(target: "interface", interface = open.state.name, "{}: nothing leaves by it in XDP: {remedy}", open.state.name);
             }
         }
+        self.changed |= changed;
     }
 
     /// Whether programs may send by an interface: by one that forwards, or an internal one of a cluster.
@@ -584,7 +587,7 @@ impl Interfaces {
                 warn!(target: "interface", interface = name, "{name}: {error}");
             }
             self.history.closed += seen;
-            self.history.changed = true;
+            self.changed = true;
             warn!(target: "takeover", interface = name, why = reason, "{name}: given back to the kernel: {reason}");
             links.push((*link, port, name, _link));
         }
@@ -690,7 +693,7 @@ impl Interfaces {
         }
         self.nonstop.let_go(link);
         self.history.closed += open.counts();
-        self.history.changed = true;
+        self.changed = true;
         info!(target: "takeover", interface = open.state.name, "{}: closed", open.state.name);
         self.remove(open.port, workers);
     }
@@ -801,7 +804,7 @@ impl Interfaces {
 
     /// Whether an interface was opened, closed or returned since the last call.
     pub(crate) fn take_changed(&mut self) -> bool {
-        std::mem::take(&mut self.history.changed)
+        std::mem::take(&mut self.changed)
     }
 
     /// How each interface is driven.

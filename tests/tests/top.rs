@@ -1,7 +1,7 @@
 //! `fingerpost top` in a pseudo-terminal, against a real router: keys, resize, and the terminal as it was before.
 
 use std::io::{Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -13,10 +13,14 @@ struct Terminal {
     child: Child,
     keys: ChildStdin,
     written: Arc<Mutex<String>>,
+    namespace: String,
+    /// File with the name of the terminal.
+    name: PathBuf,
+    rows: u32,
 }
 
 impl Terminal {
-    fn start(namespace: &str, shell: &Path, typescript: &Path) -> Self {
+    fn start(namespace: &str, shell: &Path, typescript: &Path, name: &Path) -> Self {
         let words = format!("script -qfe -c {} {}", shell.display(), typescript.display());
         let mut child = command(namespace, &words)
             .env("TERM", "xterm-256color")
@@ -39,23 +43,45 @@ impl Terminal {
                     .push_str(&String::from_utf8_lossy(&bytes[..len]));
             }
         });
-        Self { child, keys, written }
+        Self { child, keys, written, namespace: namespace.into(), name: name.into(), rows: 24 }
     }
 
-    /// Types keys, and waits until something with these words is drawn behind them.
-    fn type_until(&mut self, keys: &str, words: &str) -> String {
+    /// Types keys, and waits until this is written behind them.
+    fn type_until(&mut self, keys: &str, wanted: &str) -> String {
         let before = self.written.lock().expect("no reader panics").len();
         self.keys.write_all(keys.as_bytes()).expect("it reads");
         self.keys.flush().expect("it reads");
+        self.wait_for(before, wanted)
+    }
+
+    fn wait_for(&self, before: usize, wanted: &str) -> String {
         let until = Instant::now() + Duration::from_secs(8);
         loop {
             let drawn = self.written.lock().expect("no reader panics")[before..].to_owned();
-            if drawn.contains(words) {
+            if drawn.contains(wanted) {
                 return drawn;
             }
-            assert!(Instant::now() < until, "{words:?} after {keys:?}: {drawn:?}");
+            assert!(Instant::now() < until, "no {wanted:?}: {drawn:?}");
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    /// Types keys, and waits until the screen has a word. Otherwise only cells that change are drawn: another height has it
+    /// drawn anew.
+    fn shows(&mut self, keys: &str, word: &str) -> String {
+        self.keys.write_all(keys.as_bytes()).expect("it reads");
+        self.keys.flush().expect("it reads");
+        // An escape is a key of its own when nothing follows it.
+        std::thread::sleep(Duration::from_millis(200));
+        let before = self.written.lock().expect("no reader panics").len();
+        self.rows ^= 1;
+        run(&self.namespace, &format!("stty -F {} rows {} cols 110", self.tty(), self.rows));
+        self.wait_for(before, word)
+    }
+
+    fn tty(&self) -> String {
+        let name = std::fs::read_to_string(&self.name).expect("the shell wrote it");
+        name.trim().to_owned()
     }
 }
 
@@ -80,26 +106,20 @@ fn keys_show_sort_filter_and_quit_and_the_terminal_is_as_before() {
     );
     std::fs::write(&shell, text).unwrap();
     run(&line.router, &format!("chmod 700 {}", shell.display()));
-    let mut terminal = Terminal::start(&line.router, &shell, &folder.join("typescript"));
+    let mut terminal = Terminal::start(&line.router, &shell, &folder.join("typescript"), &name);
     let first = terminal.type_until("", "interface");
     assert!(first.contains("\x1b[?1049h"), "the alternate screen: {first:?}");
-    terminal.type_until("", "r0");
-    terminal.type_until("s", "▼");
-    terminal.type_until("?", "another tab");
-    // Back: only what the help covered is drawn again.
-    terminal.type_until("?", "");
-    terminal.type_until("/", "/_");
-    terminal.type_until("r1\r", "");
-    terminal.type_until("2", "dearest element");
-    terminal.type_until("\x1b", "");
-    terminal.type_until("5", "prefixes");
-    terminal.type_until("p", "");
-    // Another size is drawn anew, also while paused.
-    let tty = std::fs::read_to_string(&name).unwrap();
-    let drawn = terminal.written.lock().unwrap().len();
-    run(&line.router, &format!("stty -F {} rows 20 cols 70", tty.trim()));
-    terminal.type_until("p", "IPv4");
-    assert!(terminal.written.lock().unwrap().len() > drawn);
+    terminal.shows("", "r1");
+    terminal.shows("s", "interface▼");
+    terminal.shows("?", "Ctrl-C");
+    assert!(!terminal.shows("?", "r1").contains("Ctrl-C"));
+    assert!(!terminal.shows("/r1\r", "filter:").contains("r0"));
+    terminal.shows("\x1b", "r0");
+    terminal.shows("2", "dearest");
+    terminal.shows("5", "algorithm");
+    terminal.shows("6", "kernel");
+    terminal.shows("p", "PAUSED");
+    assert!(!terminal.shows("p", "kernel").contains("PAUSED"));
     terminal.type_until("q", "\x1b[?1049l");
     let status = terminal.child.wait().unwrap();
     assert!(status.success(), "{status}");

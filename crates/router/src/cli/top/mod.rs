@@ -64,7 +64,7 @@ struct Arguments {
     graph: AtGraph,
 }
 
-/// What there is to see at one moment.
+/// Counters and tables of one moment.
 struct Look {
     at: Instant,
     interfaces: Vec<Interface>,

@@ -33,7 +33,7 @@ pub(super) fn run(at: At, interval: f64) -> Result<(), Failure> {
     let client = at.client()?;
     client.get::<crate::api::model::Status>("/v1/status", &())?;
     drop(client);
-    let (sender, received) = mpsc::channel();
+    let (sender, received) = mpsc::sync_channel(1);
     let requests = move || {
         let client = match at.client() {
             Ok(client) => client,
@@ -48,10 +48,10 @@ pub(super) fn run(at: At, interval: f64) -> Result<(), Failure> {
     std::thread::Builder::new().name("top".into()).spawn(requests).map_err(Failure::from)?;
     sys::catch_signals();
     let colors = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let mut terminal = ratatui::try_init().map_err(terminal_failure)?;
-    let shown = show(&mut terminal, &received, Screen::new(colors));
-    ratatui::try_restore().map_err(terminal_failure)?;
-    shown
+    let shown = ratatui::try_init()
+        .map_err(terminal_failure)
+        .and_then(|mut terminal| show(&mut terminal, &received, Screen::new(colors)));
+    shown.and(ratatui::try_restore().map_err(terminal_failure))
 }
 
 fn show(

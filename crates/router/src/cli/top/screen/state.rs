@@ -41,7 +41,7 @@ pub(super) struct Totals {
     pub(super) dropped: VecDeque<f64>,
 }
 
-/// What follows from a key.
+/// Consequence of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     Stay,

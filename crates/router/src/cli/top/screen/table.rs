@@ -183,7 +183,7 @@ fn workers(elements: &[Share]) -> Table {
     }
 }
 
-/// What a drop reason means.
+/// Meaning of a drop reason.
 fn meaning(reason: &str) -> String {
     let found = DropReason::ALL.iter().find(|known| known.name() == reason);
     found.map_or(String::new(), |reason| reason.summary().to_owned())

@@ -12,7 +12,7 @@ use super::error::ErrorDocument;
 use super::extract::Document;
 use super::server::Answer;
 
-/// What the daemon logs.
+/// State of the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct LogState {
     /// Levels as the configuration writes them: `info,fib=debug`.

@@ -36,8 +36,8 @@ restarts.";
 
 #[derive(Args)]
 struct Arguments {
-    /// Level of all targets, or of one
-    #[arg(value_name = "[TARGET=]LEVEL")]
+    /// Level of all targets, and others for single targets: `info,fib=debug`
+    #[arg(value_name = "LEVEL,..")]
     level: Option<String>,
     #[command(flatten)]
     at: At,

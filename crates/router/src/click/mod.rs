@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
+use ::tracing::{error, info, warn};
 use fingerpost_lpm::input;
 use fingerpost_packet::device::DeviceError;
 use fingerpost_packet::graph::Device;
@@ -29,7 +30,7 @@ use fingerpost_packet::language::{Configuration, Errors, Language};
 use fingerpost_packet::{OpenPolicy, Plan, Pool};
 
 use crate::control::{ControlServer, ListenError, Service};
-use crate::registry;
+use crate::{log, registry};
 
 use ports::{Driven, Opened};
 pub(crate) use report::{ClickPlan, ClickReport, Share};
@@ -276,34 +277,29 @@ impl Running {
     }
 
     /// Runs until `stop` returns true or an element of the file ends it; reads the file again where `again` returns true.
-    /// Events go to `tell`.
-    pub(crate) fn run(
-        &mut self,
-        stop: &mut dyn FnMut() -> bool,
-        again: &mut dyn FnMut() -> bool,
-        tell: &mut dyn FnMut(String),
-    ) {
+    pub(crate) fn run(&mut self, stop: &mut dyn FnMut() -> bool, again: &mut dyn FnMut() -> bool) {
         let mut ending: Option<Instant> = None;
         while !stop() && !self.workers.has_ended() {
             std::thread::sleep(TICK);
+            log::turn();
             let closing = std::mem::take(&mut self.closing);
             if !closing.is_empty() {
                 // It waits for their clients, and one of them may wait for an answer of this thread.
                 std::thread::spawn(move || drop(closing));
             }
             while let Some(event) = self.workers.event() {
-                self.hear(event, tell);
+                self.hear(event);
             }
             while let Ok(Request { text, policy, reply }) = self.requests.try_recv() {
-                let replaced = self.replace(&text, &policy, tell);
+                let replaced = self.replace(&text, &policy);
                 if replaced.is_ok() {
-                    tell("the configuration was replaced".to_owned());
+                    info!(target: "graph", "the configuration was replaced");
                 }
                 // The requester may have left.
                 let _ = reply.send(replaced.map_err(|error| error.to_string()));
             }
             if again() {
-                self.read_again(tell);
+                self.read_again();
             }
             if self.plan.is_stopped() {
                 let since = *ending.get_or_insert_with(Instant::now);
@@ -317,37 +313,35 @@ impl Running {
         }
     }
 
-    fn hear(&mut self, event: Event, tell: &mut dyn FnMut(String)) {
+    fn hear(&mut self, event: Event) {
         let Event::PortFailed(number, error, _) = event else { return };
         // The other workers have ports of it as well, and may have reported it.
         if self.driven.remove(&number).is_some() {
-            tell(format!("{}: {error}", self.plan.devices()[usize::from(number)].name));
-            self.remove(number, tell);
+            let name = &self.plan.devices()[usize::from(number)].name;
+            warn!(target: "graph", "{name}: {error}");
+            self.remove(number);
         }
     }
 
     /// Runs the present content of the file, as if it was written to `hotconfig`; one that cannot be run changes nothing.
-    fn read_again(&mut self, tell: &mut dyn FnMut(String)) {
+    fn read_again(&mut self) {
         let name = self.name.clone();
         let text = input::read_text(&name)
             .map_err(|source| ClickError::File { path: name.clone(), source });
         let policy = self.service.policy.clone();
-        match text.and_then(|text| self.replace(&text, &policy, tell)) {
-            Ok(()) => tell(format!("{name} was read again and runs from now on")),
+        match text.and_then(|text| self.replace(&text, &policy)) {
+            Ok(()) => info!(target: "graph", "{name} was read again and runs from now on"),
             Err(error) => {
-                error.to_string().lines().for_each(|line| tell(line.to_owned()));
-                tell(format!("{name} is refused: what ran before runs on"));
+                for line in error.to_string().lines() {
+                    error!(target: "graph", "{line}");
+                }
+                error!(target: "graph", "{name} is refused: what ran before runs on");
             }
         }
     }
 
     /// Runs another configuration from now on, which may open no more than the policy allows.
-    fn replace(
-        &mut self,
-        text: &str,
-        policy: &OpenPolicy,
-        tell: &mut dyn FnMut(String),
-    ) -> Result<(), ClickError> {
+    fn replace(&mut self, text: &str, policy: &OpenPolicy) -> Result<(), ClickError> {
         let Planned { configuration, plan } = planned(Some(&self.plan), &self.name, text, policy)?;
         let ports = open_ports(&plan, &self.stands, &self.workers.pools(), &self.driven, policy)?;
         let opened = open_sockets(&plan, &self.always, &self.sockets, &self.service, policy)?;
@@ -355,10 +349,11 @@ impl Running {
         let (kept, there) = (kept(&plan, &self.stands, pools.len()), pools[0].frames());
         if kept > there {
             let more = if there < MOST_FRAMES { "; a restart makes more" } else { "" };
-            tell(format!(
+            warn!(
+                target: "graph",
                 "the new configuration may keep {kept} frames in each worker, and there are {there}: what finds none \
                  is dropped (no_buffer){more}"
-            ));
+            );
         }
         // From here on nothing fails but the workers themselves.
         for Opened { number, ports, driven } in ports {
@@ -369,13 +364,13 @@ impl Running {
         let mut heard = Vec::new();
         let replaced = self.workers.replace(&before, &self.plan, &mut |event| heard.push(event));
         self.tracing.gather(&before);
-        heard.into_iter().for_each(|event| self.hear(event, tell));
+        heard.into_iter().for_each(|event| self.hear(event));
         replaced?;
         let unused = |(number, device): (u16, &Device)| (!device.used).then_some(number);
         let unused: Vec<u16> = (0..).zip(self.plan.devices()).filter_map(unused).collect();
         for number in unused {
             if self.driven.remove(&number).is_some() {
-                self.remove(number, tell);
+                self.remove(number);
             }
         }
         let wanted = wanted_sockets(&self.plan, &self.always);
@@ -389,10 +384,10 @@ impl Running {
     }
 
     /// Closes a device.
-    fn remove(&mut self, number: u16, tell: &mut dyn FnMut(String)) {
+    fn remove(&mut self, number: u16) {
         let mut heard = Vec::new();
         self.workers.remove(number, &mut |event| heard.push(event));
-        heard.into_iter().for_each(|event| self.hear(event, tell));
+        heard.into_iter().for_each(|event| self.hear(event));
     }
 
     /// Stops it, and returns its report.

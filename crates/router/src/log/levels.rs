@@ -17,7 +17,7 @@ pub(crate) static TARGETS: &[(&str, &str)] = &[
     ("fib", "algorithms that are chosen and why, builds, audits, calibrations"),
     ("graph", "the packet graph and its interface features"),
     ("interface", "ports, XDP programs and VLANs of interfaces"),
-    ("nonstop", "what keeps forwarding without this process"),
+    ("nonstop", "non-stop forwarding while the daemon restarts"),
     ("policy", "the kernel's policy for forwarded packets, obstacles"),
     ("run", "start and end of the run, workers, capabilities"),
     ("source", "route sources: sessions, loads, resynchronizations, errors"),
@@ -58,11 +58,18 @@ impl Levels {
         self.of.get(target).copied().unwrap_or(self.usual)
     }
 
-    /// Sets `LEVEL` of all targets, or `TARGET=LEVEL`.
+    /// Sets `LEVEL` of all targets, and `TARGET=LEVEL` of single ones, separated by commas.
     ///
     /// # Errors
     /// The word that is not known.
-    pub(crate) fn set(&mut self, words: &str) -> Result<(), String> {
+    pub(crate) fn set(&mut self, text: &str) -> Result<(), String> {
+        let (single, all): (Vec<&str>, Vec<&str>) =
+            text.split(',').partition(|words| words.contains('='));
+        // A level for all holds for the targets that are not named, wherever it stands.
+        all.into_iter().chain(single).try_for_each(|words| self.set_one(words))
+    }
+
+    fn set_one(&mut self, words: &str) -> Result<(), String> {
         let (target, word) = match words.split_once('=') {
             Some((target, word)) => (Some(target.trim()), word.trim()),
             None => (None, words.trim()),
@@ -97,12 +104,7 @@ impl FromStr for Levels {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let mut levels = Self::default();
-        let (of_targets, for_all): (Vec<&str>, Vec<&str>) =
-            text.split(',').partition(|words| words.contains('='));
-        // A level for all holds for the targets that are not named, wherever it stands.
-        for words in for_all.into_iter().chain(of_targets) {
-            levels.set(words)?;
-        }
+        levels.set(text)?;
         Ok(levels)
     }
 }

@@ -9,17 +9,14 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
-use tracing::Level;
 use tracing::callsite::Identifier;
+use tracing::{Level, Metadata};
 
 /// Lines of one text in a second.
 const SAME: u32 = 5;
 /// Lines of one place in the program in a second.
 const KIND: u32 = 200;
 const SECOND: Duration = Duration::from_secs(1);
-
-/// Where an event comes from.
-pub(super) type Place<'a> = (Identifier, Level, &'a str);
 
 /// Lines of the present second.
 pub(super) struct Limit {
@@ -33,8 +30,7 @@ pub(super) struct Limit {
 struct Kind {
     printed: u32,
     left_out: u64,
-    level: Level,
-    target: &'static str,
+    metadata: &'static Metadata<'static>,
     /// Text of the first one that was left out.
     message: String,
 }
@@ -66,20 +62,19 @@ impl Limit {
     }
 
     /// Whether a line is printed, which counts it.
-    pub(super) fn admits(&mut self, (place, level, target): Place<'_>, message: &str) -> bool {
-        let kind = self.kinds.entry(place).or_insert_with(|| Kind {
+    pub(super) fn admits(&mut self, metadata: &'static Metadata<'static>, message: &str) -> bool {
+        let kind = self.kinds.entry(metadata.callsite()).or_insert_with(|| Kind {
             printed: 0,
             left_out: 0,
-            level,
-            target: super::TARGETS.iter().find(|known| known.0 == target).map_or("run", |t| t.0),
+            metadata,
             message: String::new(),
         });
-        let same = match kind.printed < KIND {
-            true => self.texts.entry(self.hasher.hash_one(message)).or_default(),
-            false => &mut { SAME },
-        };
-        if *same < SAME {
+        let is_admitted = kind.printed < KIND && {
+            let same = self.texts.entry(self.hasher.hash_one(message)).or_default();
             *same += 1;
+            *same <= SAME
+        };
+        if is_admitted {
             kind.printed += 1;
             return true;
         }
@@ -90,13 +85,13 @@ impl Limit {
         false
     }
 
-    /// What was left out since the last call.
+    /// Lines that were left out since the last call, by place.
     pub(super) fn take(&mut self) -> Vec<Repeated> {
         self.texts.clear();
         let kinds = std::mem::take(&mut self.kinds).into_values().filter(|kind| kind.left_out > 0);
-        let repeated = |Kind { left_out, level, target, message, .. }: Kind| Repeated {
-            level,
-            target,
+        let repeated = |Kind { left_out, metadata, message, .. }: Kind| Repeated {
+            level: *metadata.level(),
+            target: metadata.target(),
             count: left_out,
             message,
         };

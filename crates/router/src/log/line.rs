@@ -30,7 +30,7 @@ impl Format {
     }
 }
 
-/// What reads the lines.
+/// Reader of the lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Medium {
     /// A terminal, a file or a pipe.

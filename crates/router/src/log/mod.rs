@@ -10,7 +10,7 @@
 //! The subscriber is our own: levels by target and one line an event need neither spans nor a registry of them, and so none of
 //! the packages that would come with it (docs/decisions/0022).
 //!
-//! Cost: an event that is not wanted is one load of an atomic, or a look into a table of a dozen levels.
+//! Cost: an event that is not wanted is a load of an atomic or two. One that is logged holds a lock while it is written.
 
 mod levels;
 mod limit;
@@ -23,8 +23,7 @@ use std::time::{Instant, SystemTime};
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
-use tracing::subscriber::Interest;
-use tracing::{Event, Metadata, Subscriber};
+use tracing::{Event, Level, Metadata, Subscriber};
 
 pub(crate) use levels::{Levels, TARGETS, level_name};
 use limit::{Limit, Repeated};
@@ -66,7 +65,12 @@ pub(crate) fn begin(levels: &Levels, format: Format) {
         log
     });
     log.set(levels, format);
-    fingerpost_command::output::redirect(|words| tracing::error!(target: "run", "{words}"));
+    // What commands print stays visible at any level: the last of it is why a run ends.
+    fingerpost_command::output::redirect(|words| {
+        let Some(log) = LOG.get() else { return };
+        let fields = serde_json::Map::new();
+        log.state().write(&Line { level: Level::ERROR, target: "run", message: words, fields });
+    });
 }
 
 /// Other levels and another format from now on.
@@ -146,11 +150,6 @@ impl State {
 struct Handle(Arc<Log>);
 
 impl Subscriber for Handle {
-    fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
-        // Levels change at run time.
-        Interest::sometimes()
-    }
-
     fn max_level_hint(&self) -> Option<LevelFilter> {
         Some(self.0.state().levels.most())
     }
@@ -164,10 +163,10 @@ impl Subscriber for Handle {
         event.record(&mut fields);
         let Fields { message, fields } = fields;
         let metadata = event.metadata();
-        let (level, target) = (*metadata.level(), metadata.target());
         let mut state = self.0.state();
         state.end_second(Instant::now());
-        if state.limit.admits((metadata.callsite(), level, target), &message) {
+        if state.limit.admits(metadata, &message) {
+            let (level, target) = (*metadata.level(), metadata.target());
             state.write(&Line { level, target, message: &message, fields });
         }
     }

@@ -123,3 +123,27 @@ fn lines_that_repeat_are_bounded_and_counted() {
     tracing::subscriber::with_default(Handle(log), || numbered(7));
     assert_eq!(memory.lines().len(), 1);
 }
+
+/// An event of a target that is not in the list would be logged nowhere.
+#[test]
+fn every_target_of_the_program_is_known() {
+    fn visit(folder: &std::path::Path, found: &mut Vec<String>) {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                visit(&path, found);
+            } else if path.extension().is_some_and(|ending| ending == "rs")
+                && !path.ends_with("log/tests.rs")
+            {
+                let text = std::fs::read_to_string(&path).unwrap();
+                let targets = text.split("target: \"").skip(1);
+                found.extend(targets.map(|rest| rest.split('"').next().unwrap().to_owned()));
+            }
+        }
+    }
+    let mut found = Vec::new();
+    visit(&std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut found);
+    assert!(found.len() > 50, "{}", found.len());
+    let unknown = |target: &&String| !TARGETS.iter().any(|(known, _)| known == *target);
+    assert_eq!(found.iter().filter(unknown).collect::<Vec<_>>(), Vec::<&String>::new());
+}

@@ -49,9 +49,7 @@ pub(super) fn run(file: &Path, arguments: &Arguments, output: &mut Output) -> Re
     if let Err(error) = privilege::keep_to_forward(&[file.to_owned()]) {
         warn!(target: "run", "capabilities that are not needed any more are kept: {error}");
     }
-    running.run(&mut sys::stop_asked, &mut sys::reload_asked, &mut |words| {
-        info!(target: "graph", "{words}");
-    });
+    running.run(&mut sys::stop_asked, &mut sys::reload_asked);
     let report = running.stop();
     log::end();
     output.print(&report)?;

@@ -1,11 +1,13 @@
 //! Levels of the log.
 
+use tracing::info;
+
 use super::bad;
 use crate::api::error::ApiError;
 use crate::api::log::{LogChange, LogState, LogTarget};
 use crate::log::{self, Levels, Report, TARGETS, level_name};
 
-/// Levels of the log, as they are.
+/// State of the log.
 pub(super) fn state() -> LogState {
     let none = || Report { levels: Levels::default(), format: log::Format::Text, suppressed: 0 };
     let Report { levels, format, suppressed } = log::report().unwrap_or_else(none);
@@ -26,6 +28,8 @@ pub(super) fn state() -> LogState {
 pub(super) fn set(change: &LogChange) -> Result<(), ApiError> {
     let Some(Report { mut levels, format, .. }) = log::report() else { return Ok(()) };
     levels.set(&change.level).map_err(|words| bad("level", words))?;
+    // At the levels before: also who turns off the log of changes is in it.
+    info!(target: "control", levels = %levels, "log levels are {levels} from now on");
     log::set(&levels, format);
     Ok(())
 }

@@ -95,7 +95,7 @@ impl Player {
         let seconds = now.saturating_duration_since(self.begun).as_secs_f64();
         match end {
             End::Closed => info!(
-                target: "source", source = name, records, errors, seconds,
+                target: "source", source = name, records, errors, took_ms = seconds * 1e3,
                 "source {name}: {records} records are replayed, in {seconds:.1} s, {errors} of them rejected"
             ),
             End::Failed(error) => warn!(

@@ -19,7 +19,7 @@ const USAGE: &str =
 /// The programs; the second one is packed where it is there.
 const PROGRAMS: [&str; 2] = ["fingerpost", "fingerpost-lab"];
 
-/// Where files of `contrib` are installed.
+/// Files of `contrib`, and their paths when installed.
 const FILES: &[(&str, &str)] = &[
     ("systemd/fingerpost.service", "usr/lib/systemd/system/fingerpost.service"),
     ("systemd/run-fingerpost-bpf.mount", "usr/lib/systemd/system/run-fingerpost-bpf.mount"),
@@ -28,7 +28,7 @@ const FILES: &[(&str, &str)] = &[
     ("fingerpost.toml", "etc/fingerpost/fingerpost.toml"),
 ];
 
-/// Where completions are installed by Debian.
+/// Paths of completions, as Debian has them.
 const COMPLETIONS: [(&str, &str); 3] = [
     ("bash", "usr/share/bash-completion/completions/fingerpost"),
     ("zsh", "usr/share/zsh/vendor-completions/_fingerpost"),
@@ -36,7 +36,9 @@ const COMPLETIONS: [(&str, &str); 3] = [
 ];
 
 /// Target of programs that run on any distribution.
-const STATIC: &str = "x86_64-unknown-linux-musl";
+fn static_target() -> String {
+    format!("{}-unknown-linux-musl", std::env::consts::ARCH)
+}
 
 #[derive(Debug, Default, PartialEq)]
 struct Options {
@@ -78,12 +80,15 @@ pub(crate) fn package(args: &[String]) -> Result<()> {
     for kind in &options.kinds {
         let programs = match (&options.programs, kind.as_str()) {
             (Some(folder), _) => folder.clone(),
-            (None, "tar") => built(&format!("{} --target {STATIC}", test::RELEASE), STATIC)?,
+            (None, "tar") => {
+                let target = static_target();
+                built(&format!("{} --target {target}", test::RELEASE), &target)?
+            }
             (None, _) => built(test::RELEASE, "")?,
         };
         let root = work.join(kind);
         let packed = Packed {
-            version: version()?,
+            version: env!("CARGO_PKG_VERSION"),
             revision: options.revision.unwrap_or(1),
             epoch: &epoch,
             out: &out,
@@ -116,14 +121,6 @@ fn epoch() -> Result<String> {
     }
 }
 
-/// The version of the workspace.
-fn version() -> Result<String> {
-    let manifest = fs::read_to_string(sh::root().join("Cargo.toml"))?;
-    let mut lines = manifest.lines().filter_map(|line| line.strip_prefix("version = \""));
-    let version = lines.next().context("Cargo.toml has no version")?;
-    Ok(version.trim_end_matches('"').to_owned())
-}
-
 /// Lays out what is installed.
 fn stage(programs: &Path, root: &Path, rpm: bool) -> Result<()> {
     for name in PROGRAMS {
@@ -135,7 +132,7 @@ fn stage(programs: &Path, root: &Path, rpm: bool) -> Result<()> {
         ensure!(from.is_file(), "{} is not there: {}", from.display(), test::RELEASE);
         install(&from, &to, 0o755)?;
         // Names of functions stay, for what a crash prints.
-        sh::run(sh::command("strip --strip-debug --enable-deterministic-archives").arg(&to))?;
+        sh::run(sh::command("strip --strip-debug").arg(&to))?;
     }
     let contrib = sh::root().join("contrib");
     for (from, to) in FILES {
@@ -182,7 +179,7 @@ fn write(path: &Path, text: &str) -> Result<()> {
 
 /// What all kinds of packages need.
 struct Packed<'a> {
-    version: String,
+    version: &'static str,
     revision: u32,
     epoch: &'a str,
     out: &'a Path,
@@ -195,8 +192,8 @@ impl Packed<'_> {
         let arch = sh::output(&mut sh::command("dpkg --print-architecture"))?;
         let arch = arch.trim_end();
         let version = format!("{}-{}", self.version, self.revision);
-        let libc = glibc(&fs::read(root.join("usr/bin/fingerpost"))?);
-        let libc = libc.map_or(String::new(), |v| format!("libc6 (>= {v}), libgcc-s1, "));
+        let libc =
+            libc_of(root).map_or(String::new(), |v| format!("libc6 (>= 2.{v}), libgcc-s1, "));
         let size = sh::output(sh::command("du -sk --apparent-size").arg(root))?;
         let size = size.split_whitespace().next().unwrap_or("0").to_owned();
         let control = format!(
@@ -230,7 +227,7 @@ impl Packed<'_> {
         };
         define("_topdir", &top.to_string_lossy());
         define("package_root", &root.to_string_lossy());
-        define("package_version", &self.version);
+        define("package_version", self.version);
         define("package_revision", &self.revision.to_string());
         // Nothing of this host, and no program changed after it was packed above.
         define("_buildhost", "localhost");
@@ -253,6 +250,11 @@ impl Packed<'_> {
     /// The files below `/usr`, and the configuration, in a folder of the package's name.
     fn tar(&self, root: &Path) -> Result<PathBuf> {
         folders(root)?;
+        if libc_of(root).is_some() {
+            println!(
+                "the programs need the C library of this host: not for any host, nor for a container"
+            );
+        }
         let name = format!("fingerpost-{}-{}", self.version, std::env::consts::ARCH);
         let file = self.out.join(format!("{name}.tar.gz"));
         let mut pack =
@@ -288,15 +290,22 @@ fn folders(root: &Path) -> Result<()> {
     Ok(fs::set_permissions(root, fs::Permissions::from_mode(0o755))?)
 }
 
-/// The oldest version of the C library that a program runs with, by the names of its symbols; none for a static one.
-fn glibc(program: &[u8]) -> Option<String> {
+/// The oldest C library that the programs of a package run with: [`glibc`].
+fn libc_of(root: &Path) -> Option<u32> {
+    let programs =
+        PROGRAMS.iter().filter_map(|name| fs::read(root.join("usr/bin").join(name)).ok());
+    programs.filter_map(|program| glibc(&program)).max()
+}
+
+/// Minor version of the oldest C library that a program runs with, by the names of its symbols; none for a static one.
+fn glibc(program: &[u8]) -> Option<u32> {
     let mark = b"GLIBC_2.";
     let found = program.windows(mark.len()).enumerate().filter(|(_, window)| *window == mark);
     let minor = found.filter_map(|(at, _)| {
         let digits = program[at + mark.len()..].iter().take_while(|byte| byte.is_ascii_digit());
         String::from_utf8(digits.copied().collect()).ok()?.parse::<u32>().ok()
     });
-    minor.max().map(|minor| format!("2.{minor}"))
+    minor.max()
 }
 
 #[cfg(test)]
@@ -322,7 +331,7 @@ mod tests {
     #[test]
     fn the_newest_symbol_decides() {
         let program = b"\0GLIBC_2.17\0GLIBC_2.34\0GLIBC_2.9\0GLIBC_PRIVATE";
-        assert_eq!(glibc(program).as_deref(), Some("2.34"));
+        assert_eq!(glibc(program), Some(34));
         assert_eq!(glibc(b"static"), None);
     }
 

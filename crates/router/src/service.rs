@@ -1,4 +1,4 @@
-//! Messages to the service manager (sd_notify(3)): the state of the service, and a sign of life at an interval.
+//! Messages to the service manager (sd_notify(3)): state of the service, and keep-alives for its watchdog.
 //!
 //! A message is a datagram to the socket that the manager names in `NOTIFY_SOCKET`. Without that variable nothing is sent.
 
@@ -9,19 +9,23 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::{Duration, Instant};
 
+use tracing::warn;
+
 use crate::sys;
 
-/// Interval of looks at the text of the status.
+/// Interval at which the status text is renewed.
 const STATUS: Duration = Duration::from_secs(1);
+/// Longest wait for the manager to take a message.
+const LONGEST: Duration = Duration::from_millis(200);
 
-/// The control thread's side: status and signs of life.
+/// The control thread's side: status and keep-alives.
 #[derive(Debug)]
 pub(crate) struct Service {
-    /// Interval of signs of life, half of what the manager waits for; `None` where it waits for none.
+    /// Interval of keep-alives, half of the time that the manager waits; `None` where it waits for none.
     interval: Option<Duration>,
     alive: Instant,
     status: Instant,
-    /// The status as it was sent.
+    /// Status text that was sent last.
     sent: String,
 }
 
@@ -36,7 +40,7 @@ impl Service {
         Self { interval, alive: now, status: now, sent: status }
     }
 
-    /// Sends what is due: a sign of life, and a status that is another one by now.
+    /// Sends what is due: a keep-alive, and the status if it changed.
     pub(crate) fn turn(&mut self, now: Instant, status: impl FnOnce() -> String) {
         if self.interval.is_some_and(|interval| now >= self.alive + interval) {
             self.alive = now;
@@ -63,7 +67,7 @@ impl Drop for Service {
 pub(crate) struct Reloading(());
 
 impl Reloading {
-    /// Reports its begin.
+    /// Reports the beginning of a change.
     pub(crate) fn begin() -> Self {
         let micros = sys::monotonic_time().as_micros();
         send(&format!("RELOADING=1\nMONOTONIC_USEC={micros}"));
@@ -84,12 +88,14 @@ fn watchdog(usec: Option<String>, pid: Option<String>, own: &str) -> Option<Dura
     (ours && usec > 0).then(|| Duration::from_micros(usec) / 2)
 }
 
-/// A manager that does not take a message at once misses it: the control thread waits for nobody.
+/// Sends a message to the service manager, if there is one, and waits at most [`LONGEST`].
 fn send(state: &str) {
     let Some(name) = std::env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty()) else {
         return;
     };
-    let _ = send_to(&name, state);
+    if let Err(error) = send_to(&name, state) {
+        warn!(target: "run", "the service manager did not get {state:?}: {error}");
+    }
 }
 
 /// Sends to a path, or to an abstract address where the name begins with `@`.
@@ -99,7 +105,7 @@ fn send_to(name: &OsStr, state: &str) -> io::Result<()> {
         None => SocketAddr::from_pathname(name)?,
     };
     let socket = UnixDatagram::unbound()?;
-    socket.set_nonblocking(true)?;
+    socket.set_write_timeout(Some(LONGEST))?;
     socket.send_to_addr(state.as_bytes(), &addr).map(drop)
 }
 

@@ -213,7 +213,7 @@ pub(crate) async fn apply(
     }
     // A prefix that is added to a filter meanwhile would be missing in what is prepared.
     let alone = requests.write_lock().await;
-    let _reloading = Reloading::begin();
+    let reloading = Reloading::begin();
     let text = wanted.document();
     let (alone, session) = match requests.call(move |b| b.prepare_config(&text)).await?? {
         Some((session, job)) => {
@@ -228,7 +228,8 @@ pub(crate) async fn apply(
     };
     let number = session.as_ref().map(Session::number);
     let applied = requests.call(move |backend| {
-        let _alone = alone;
+        // Until the end of the change: the messages of the next one follow those of this one.
+        let _held = (alone, reloading);
         backend.apply_config(&wanted, by, number)
     });
     written(requests, applied.await??).await

@@ -71,8 +71,8 @@ impl Pins {
 
     fn find_by(name: &str, check: &dyn Fn(&Path) -> io::Result<()>) -> io::Result<Option<Self>> {
         let mut denied = None;
-        // Who has a folder in one place has nothing in another one that it may not see.
-        let elsewhere = !places().any(|place| check(&place.join(FOLDER)).is_ok());
+        // A user with a folder of its own in one place keeps nothing in a place that it may not look into.
+        let owns_none = !places().any(|place| check(&place.join(FOLDER)).is_ok());
         for place in PLACES.map(Path::new) {
             let all = place.join(FOLDER);
             let folder = all.join(name);
@@ -81,7 +81,7 @@ impl Pins {
                     Ok(()) => return Ok(Some(Self { folder })),
                     Err(error) => denied = Some(error),
                 },
-                Err(error) if elsewhere && error.kind() == io::ErrorKind::PermissionDenied => {
+                Err(error) if owns_none && error.kind() == io::ErrorKind::PermissionDenied => {
                     denied = Some(error);
                 }
                 _ => {}
@@ -100,11 +100,12 @@ impl Pins {
             return Ok((there, false));
         }
         let create = |folder: &Path| DirBuilder::new().recursive(true).mode(MODE).create(folder);
-        let free = |place: &&Path| {
-            let all = place.join(FOLDER);
-            own(&all).map_or_else(|error| error.kind() == io::ErrorKind::NotFound, |()| true)
-        };
-        let found = places().find(free).or_else(|| places().next());
+        // Where this user has a folder already, or else where nobody has one.
+        let all = |place: &&Path| own(&place.join(FOLDER));
+        let absent =
+            |place: &&Path| all(place).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+        let owned = places().find(|place| all(place).is_ok());
+        let found = owned.or_else(|| places().find(absent)).or_else(|| places().next());
         let place = found.unwrap_or(Path::new(OWN_PLACE));
         if found.is_none() {
             create(place)?;

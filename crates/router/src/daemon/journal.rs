@@ -14,7 +14,7 @@ use super::ports::{InterfaceReport, Interfaces};
 #[derive(Default)]
 struct Driven(BTreeMap<String, (&'static str, String)>);
 
-/// What is noted of a run for followers of events.
+/// Paths of interfaces and refused requests, as followers of events know them.
 #[derive(Default)]
 pub(super) struct Journal {
     driven: Driven,

@@ -155,7 +155,7 @@ impl NonStop {
     pub(super) fn settled(&mut self) {
         if let Some(pins) = &self.pins {
             for ifindex in std::mem::take(&mut self.found).into_keys() {
-                told(pins.let_go(ifindex));
+                warn_of_failure(pins.let_go(ifindex));
             }
         }
         match self.patience {
@@ -183,7 +183,7 @@ impl NonStop {
             None => {
                 (self.beating, self.heartbeat) = (None, None);
                 if let Some(pins) = self.pins.take() {
-                    told(pins.release().map(drop));
+                    warn_of_failure(pins.release().map(drop));
                 }
             }
         }
@@ -221,7 +221,7 @@ impl NonStop {
     /// The link of an interface ends with its last owner.
     pub(super) fn let_go(&self, ifindex: u32) {
         if let Some(pins) = &self.pins {
-            told(pins.let_go(ifindex));
+            warn_of_failure(pins.let_go(ifindex));
         }
     }
 
@@ -238,7 +238,7 @@ fn random() -> u64 {
     RandomState::new().hash_one(std::process::id()).max(1)
 }
 
-fn told(done: std::io::Result<()>) {
+fn warn_of_failure(done: std::io::Result<()>) {
     if let Err(error) = done {
         warn!(target: "nonstop", "letting go of what was kept: {error}");
     }

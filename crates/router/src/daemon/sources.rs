@@ -264,7 +264,7 @@ impl Configured {
             by = By::Static(routes);
             self.unexported = true;
         } else {
-            say(control, source, id, open.as_mut());
+            read_all(control, source, id, open.as_mut());
         }
         self.fed.push(Fed { source: source.clone(), by });
         Ok(())
@@ -292,7 +292,7 @@ impl Configured {
             }
             By::Reading(id) => {
                 let mut open = open(control, source)?;
-                say(control, source, *id, open.as_mut());
+                read_all(control, source, *id, open.as_mut());
             }
             By::Static(routes) => {
                 let mut open = open(control, source)?;
@@ -456,7 +456,7 @@ fn play(source: &Source) -> Result<Player, SourceError> {
 }
 
 /// Reads all routes of an open source.
-fn say(control: &mut Control, source: &Source, id: SourceId, open: &mut dyn RouteSource) {
+fn read_all(control: &mut Control, source: &Source, id: SourceId, open: &mut dyn RouteSource) {
     let sink = &mut |event| control.handle(id, event);
     let ended = match &source.path {
         Some(path) => file::feed(open, path, sink),

@@ -94,7 +94,7 @@ pub(super) struct SeatReport {
     pub(super) lag: Duration,
 }
 
-/// What a turn needs besides the listener, as new numbers of sources.
+/// State that a turn needs besides the listener, with the numbers of new sources.
 pub(super) struct Turn<'a> {
     pub(super) control: &'a mut Control,
     pub(super) now: Instant,

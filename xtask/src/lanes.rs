@@ -14,8 +14,8 @@ use crate::sh;
 /// Programs that run at the same time.
 const LANES: usize = 3;
 
-/// Longest time of one program, in seconds. One that hangs is ended, with what it started, and fails.
-const LIMIT_SECONDS: u32 = 600;
+/// Longest time of a program, in seconds. One that hangs is ended, with what it started, and fails.
+pub(crate) const LIMIT_SECONDS: u32 = 600;
 
 /// Programs that assert times of milliseconds: they run before all others, each alone.
 const ALONE: &[&str] = &["at_once", "failover", "stalls", "storm"];
@@ -31,14 +31,14 @@ pub(crate) type Env<'a> = &'a [(&'a str, &'a str)];
 pub(crate) struct Program {
     /// Name of the target: `cluster` for `tests/cluster.rs`.
     name: String,
-    /// What cargo writes when it runs it: `tests/cluster.rs (target/debug/deps/cluster-0123)`.
+    /// Text that cargo prints when it runs the program: `tests/cluster.rs (target/debug/deps/cluster-0123)`.
     running: String,
     file: PathBuf,
     /// Folder of its package, where it runs.
     package: PathBuf,
 }
 
-/// What a program wrote, and how it ended.
+/// A program that has ended, with its output.
 pub(crate) struct Ended {
     pub(crate) program: Program,
     pub(crate) lines: Vec<String>,
@@ -103,7 +103,7 @@ pub(crate) fn build(command: &mut Command, mut each: impl FnMut(&str)) -> Result
 /// Runs the programs with these arguments and variables; `each` gets them as they end.
 ///
 /// # Errors
-/// When `each` fails; what runs then still runs to its end.
+/// When `each` fails; programs that run then run to their end, and no more begin.
 pub(crate) fn run(
     programs: Vec<Program>,
     args: &[&str],
@@ -132,7 +132,8 @@ pub(crate) fn run(
                 });
             }
             drop(sender);
-            ended.iter().try_for_each(&mut each)
+            // Its end drops the receiver: where `each` failed, lanes take no more.
+            ended.into_iter().try_for_each(&mut each)
         })
         .context("test programs")?;
     }
@@ -184,7 +185,19 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_fails_says_so() {
+    fn no_more_programs_begin_after_an_error() {
+        let programs =
+            ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"].map(|n| program(n, "echo"));
+        let mut ran = 0;
+        let error = run(programs.to_vec(), &[], &[], |_| {
+            ran += 1;
+            anyhow::bail!("no")
+        });
+        assert!(error.is_err() && ran == 1, "{ran}");
+    }
+
+    #[test]
+    fn a_failing_program_is_reported() {
         run(vec![program("x", "false")], &[], &[], |ended| {
             assert!(!ended.status?.success());
             Ok(())

@@ -14,11 +14,11 @@ use std::time::Instant;
 use anyhow::{Context, Result, anyhow, ensure};
 
 use crate::debian;
-use crate::lanes;
+use crate::lanes::{self, Program};
 use crate::peers;
 use crate::sh;
 use crate::tally::{Tally, TestReader};
-use crate::vm::{Machine, Program};
+use crate::vm::{self, Machine};
 
 /// How a step is counted.
 #[derive(Clone, Copy, PartialEq)]
@@ -152,18 +152,21 @@ fn all(quick: bool) -> Result<()> {
             for work in ahead.drain(..) {
                 book.enter(work.join().map_err(|_| anyhow!("a step is lost"))?)?;
             }
+            // Cargo builds one thing at a time: the steps beside begin when nobody waits for them.
+            let programs = book.build(step);
             let beside = std::mem::take(&mut beside);
             let beside = thread::spawn(|| beside.into_iter().map(Step::work_idle).collect());
-            if let Err(error) = book.programs(step, quick) {
+            let ran = programs.and_then(|programs| book.run(step, programs, quick));
+            if let Err(error) = ran {
                 println!("{error:#}");
                 book.tally.gate(step.name, false);
             }
             let done: Vec<Done> = beside.join().map_err(|_| anyhow!("a step is lost"))?;
             done.into_iter().try_for_each(|done| book.enter(done))?;
+            println!("{}: {} s\n", step.name, began.elapsed().as_secs());
         } else {
             book.enter(step.work(step.command_line(), true))?;
         }
-        println!("{}: {} s\n", step.name, began.elapsed().as_secs());
     }
     let began = Instant::now();
     if let Err(error) = in_machine(&mut book.tally, &mut book.log) {
@@ -212,7 +215,7 @@ impl Step {
     }
 }
 
-/// What was counted, and the log.
+/// Counts and log of the steps.
 struct Book {
     tally: Tally,
     log: File,
@@ -243,9 +246,21 @@ impl Book {
         Ok(())
     }
 
-    /// Builds the test programs, and runs them in lanes.
-    fn programs(&mut self, step: &Step, quick: bool) -> Result<()> {
-        let programs = lanes::build(&mut step.command_line(), |line| println!("{line}"))?;
+    /// Builds the test programs.
+    fn build(&mut self, step: &Step) -> Result<Vec<Program>> {
+        let mut lost = Ok(());
+        let programs = lanes::build(&mut step.command_line(), |line| {
+            println!("{line}");
+            if lost.is_ok() {
+                lost = writeln!(self.log, "{line}");
+            }
+        })?;
+        lost.context("cannot write the log")?;
+        Ok(programs)
+    }
+
+    /// Runs the test programs in lanes.
+    fn run(&mut self, step: &Step, programs: Vec<Program>, quick: bool) -> Result<()> {
         let quick: lanes::Env<'_> = if quick { &[("FINGERPOST_QUICK", "1")] } else { &[] };
         let mut reader = TestReader::new(step.name, &mut self.tally);
         lanes::run(programs, SHOWN, quick, |ended| {
@@ -255,6 +270,13 @@ impl Book {
                     println!("{line}");
                 }
                 writeln!(self.log, "{line}").context("cannot write the log")?;
+            }
+            match &ended.status {
+                Err(error) => println!("{error:#}"),
+                Ok(status) if status.code() == Some(124) => {
+                    println!("ended after {} s", lanes::LIMIT_SECONDS);
+                }
+                Ok(_) => {}
             }
             reader.program_ended(ended.status.is_ok_and(|status| status.success()));
             println!("{} s\n", ended.took.as_secs());
@@ -283,7 +305,7 @@ fn in_machine(tally: &mut Tally, log: &mut File) -> Result<()> {
         .into_iter()
         .map(|(running, tests)| {
             let args = ["--exact", "--show-output"].map(str::to_owned).into_iter().chain(tests);
-            Program { running, args: args.collect() }
+            vm::Program { running, args: args.collect() }
         })
         .collect();
     let mut reader = TestReader::new("vm", tally);

@@ -301,12 +301,13 @@ impl<T: Entry> Producer<T> {
         self.written = self.written.wrapping_add(1);
     }
 
-    /// Changes the entries that were submitted and wait. The consumer must not read any of them meanwhile.
-    pub(crate) fn change_waiting(&mut self, mut change: impl FnMut(T) -> T) {
-        for number in 0..self.waiting() {
+    /// Changes the entries that were submitted and wait, from the newest on until there is nothing to change. The consumer must
+    /// not read any of them meanwhile.
+    pub(crate) fn change_waiting(&mut self, mut change: impl FnMut(T) -> Option<T>) {
+        for number in (0..self.waiting()).rev() {
             let slot = self.shared.slot(self.consumed.wrapping_add(number));
             // SAFETY: invariants 2, 3 and 4: the slot was written here, and nobody reads it meanwhile.
-            let entry = change(unsafe { slot.read() });
+            let Some(entry) = change(unsafe { slot.read() }) else { break };
             // SAFETY: as above.
             unsafe { slot.write(entry) };
         }

@@ -339,10 +339,12 @@ impl AfxdpPort {
         }
         let (lent, spare) = (&mut self.lent, &mut self.spare);
         self.socket.tx.change_waiting(|desc| {
-            if desc.options != WITHDRAWN {
-                spare.extend(lent.reclaim(desc.address));
+            // Those before it are withdrawn already.
+            if desc.options == WITHDRAWN {
+                return None;
             }
-            Desc { len: 0, options: WITHDRAWN, ..desc }
+            spare.extend(lent.reclaim(desc.address));
+            Some(Desc { len: 0, options: WITHDRAWN, ..desc })
         });
         self.counts.down += self.spare.len() as u64;
         self.return_spare();

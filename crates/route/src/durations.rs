@@ -30,7 +30,7 @@ impl Default for Durations {
 }
 
 impl Durations {
-    /// Adds one.
+    /// Adds a duration.
     pub fn add(&mut self, time: Duration) {
         self.count += 1;
         self.sum += time;
@@ -42,7 +42,7 @@ impl Durations {
         self.counts[at.min(self.counts.len() - 1)] += 1;
     }
 
-    /// Adds those of another.
+    /// Adds all durations of another.
     pub fn add_all(&mut self, other: &Self) {
         self.counts.iter_mut().zip(other.counts).for_each(|(to, from)| *to += from);
         self.count += other.count;

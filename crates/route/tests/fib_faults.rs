@@ -16,6 +16,7 @@ use fingerpost_lpm::{
     Addr, Algorithm, Change, Grace, Lookup, Memory, NextHopId, Prefix, Region, Routes, Rows, Step,
     Table, UpdateError,
 };
+use fingerpost_route::fib::Decision;
 use fingerpost_route::fib::{Auditor, FibOptions, FibReport, KernelLookup};
 use fingerpost_route::{AnyPrefix, ForwardingAction, MAIN_TABLE};
 
@@ -158,7 +159,7 @@ impl Scene {
     }
 
     fn log(&mut self) -> String {
-        self.lab.control.take_decisions().join("\n")
+        lines(&self.lab.control.take_decisions())
     }
 
     /// The change is visible by now, all is as in the routes, and the reader saw nothing else.
@@ -174,6 +175,11 @@ impl Scene {
         self.stop.store(true, Ordering::Relaxed);
         self.reader.take().unwrap().join().unwrap();
     }
+}
+
+/// Decisions as lines.
+fn lines(decisions: &[Decision]) -> String {
+    decisions.iter().map(|decision| &*decision.text).collect::<Vec<_>>().join("\n")
 }
 
 #[test]
@@ -295,7 +301,7 @@ fn a_flipped_bit<A: Rows>(name: &str) {
         assert!(found.mismatch_routes >= 1 && !found.differences.is_empty());
         assert_eq!(found.counts.distrusted, before.counts.distrusted + 1);
         lab.commit(now);
-        let log = lab.control.take_decisions().join("\n");
+        let log = lines(&lab.control.take_decisions());
         assert!(log.contains("is built again") && log.contains("readers got"), "{log}");
         assert_eq!(lab.control.verify(1, now).unwrap()[at].mismatches, 0, "{name}: repaired");
         while lab.control.fib_reports(now)[at].audit.repaired == before.audit.repaired {
@@ -305,7 +311,7 @@ fn a_flipped_bit<A: Rows>(name: &str) {
         let after = lab.control.fib_reports(now).remove(at);
         assert_eq!((after.mismatch_routes, after.algorithm), (0, name_of(name)));
         lab.commit(now);
-        assert!(lab.control.take_decisions().join("\n").contains("are right again"));
+        assert!(lines(&lab.control.take_decisions()).contains("are right again"));
         reports.push(after);
     }
     assert!(!reports.is_empty(), "{name}: no flip changed an answer");
@@ -363,13 +369,13 @@ fn what_another_auditor_found_is_repaired_and_stands_until_it_is_looked_up_again
     lab.commit(now);
     let news = found.known().count() as u64;
     assert_eq!(state(&lab), (1, news, first.2 + 1));
-    let log = lab.control.take_decisions().join("\n");
+    let log = lines(&lab.control.take_decisions());
     assert!(log.contains("is built again: "), "{log}");
     // It is not found again by who looked before the repair, and gone for who looks now.
     assert!(!lab.control.adopt(MAIN_TABLE, &found, &v6, None));
     assert_eq!(state(&lab), (0, news, first.2 + 1));
     lab.commit(now);
-    assert!(lab.control.take_decisions().join("\n").contains("are right again"));
+    assert!(lines(&lab.control.take_decisions()).contains("are right again"));
 }
 
 /// A reader outside: the table as it was published, read rightly or not.
@@ -431,13 +437,13 @@ fn a_kernel_reader_that_is_wrong_is_counted_apart_and_gets_a_new_table() {
     assert!(wrong.mismatch_routes > 0, "{wrong:?}");
     assert_eq!(wrong.mismatch_routes_kernel, wrong.mismatch_routes);
     lab.commit(now);
-    let log = lab.control.take_decisions().join("\n");
+    let log = lines(&lab.control.take_decisions());
     assert!(log.contains("is built again") && log.contains("the XDP datapath got"), "{log}");
     let after = turns(&mut lab, &mut now, false, &|report| report.audit.repaired > 0);
     assert_eq!((after.mismatch_routes, after.mismatch_routes_kernel), (0, 0));
     assert_eq!(after.counts.builds, wrong.counts.builds + 1);
     lab.commit(now);
-    assert!(lab.control.take_decisions().join("\n").contains("are right again"));
+    assert!(lines(&lab.control.take_decisions()).contains("are right again"));
 }
 
 /// A table that is behind names next hops that no route has any more: until it has caught up they must

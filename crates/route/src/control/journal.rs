@@ -22,7 +22,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::action::Done;
 use super::objects::ObjectView;
 use crate::event::{Mac, RouteKey};
-use crate::fib::{Decision, Weight};
+use crate::fib::{Decision, Severity};
 use crate::nexthop::HopKey;
 
 /// Notices kept, 7 MiB: a full table's load passes, a burst of a session's routes is held.
@@ -188,7 +188,7 @@ impl Journal {
 
     /// Notes decisions of FIBs, and keeps them for [`Journal::take_decisions`].
     pub(super) fn decide(&mut self, decisions: Vec<Decision>) {
-        for decision in decisions.iter().filter(|decision| decision.weight != Weight::Routine) {
+        for decision in decisions.iter().filter(|decision| decision.severity != Severity::Routine) {
             self.note(Happened::Decision(decision.text.clone()));
         }
         self.decisions.extend(decisions);

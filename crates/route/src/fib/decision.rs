@@ -1,11 +1,10 @@
-//! What a FIB decided: a line for people, and its numbers.
+//! Decisions of a FIB: a line for people, and the numbers in it.
 
-use std::borrow::Borrow;
 use std::time::Duration;
 
-/// How much attention a decision needs.
+/// Attention that a decision needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Weight {
+pub enum Severity {
     /// Work as expected: a table was built again with its algorithm.
     Routine,
     /// Another algorithm, or the result of a calibration.
@@ -19,8 +18,8 @@ pub enum Weight {
 pub struct Decision {
     /// Address family, 4 or 6.
     pub family: u8,
-    /// How much attention it needs.
-    pub weight: Weight,
+    /// Attention that it needs.
+    pub severity: Severity,
     /// The line, with its numbers in it.
     pub text: String,
     /// The build that it was made with, if any.
@@ -40,11 +39,4 @@ pub struct Build {
     pub prefixes: usize,
     /// Time that the build took.
     pub took: Duration,
-}
-
-/// Decisions are joined as lines.
-impl Borrow<str> for Decision {
-    fn borrow(&self) -> &str {
-        &self.text
-    }
 }

@@ -33,7 +33,7 @@ pub use backlog::Backlog;
 pub use batch::{Batching, Due, Round};
 pub use beside::{Job, Pieces, Runner};
 pub use choose::{Choice, Chooser};
-pub use decision::{Build, Decision, Weight};
+pub use decision::{Build, Decision, Severity};
 pub use options::{FibOptionError, FibOptions};
 pub use publish::{Publisher, Reader, Subscribe};
 pub use report::FibReport;
@@ -449,7 +449,7 @@ impl<A: Addr> Fib<A> {
                 self.backlog.unlist(changes.len());
                 let ms = pause.as_millis();
                 let line = format!("no algorithm can hold the table: {error}; again in {ms} ms");
-                self.decide(Weight::Alarm, &line);
+                self.decide(Severity::Alarm, &line);
             }
         }
         result
@@ -567,7 +567,7 @@ impl<A: Addr> Fib<A> {
     ) {
         self.chooser.built(algorithm.name);
         let chosen = before != Some(algorithm.name) || self.state.failed_rounds() > 0;
-        let weight = if chosen { Weight::Choice } else { Weight::Routine };
+        let severity = if chosen { Severity::Choice } else { Severity::Routine };
         let (fitness, prefixes) = ((algorithm.fitness)(stats), stats.prefixes);
         let line = format!(
             "{} -> {}, fitness {fitness}, {prefixes} prefixes, built in {:.1} ms",
@@ -576,7 +576,7 @@ impl<A: Addr> Fib<A> {
             took.as_secs_f64() * 1e3,
         );
         let build = Build { before, algorithm: algorithm.name, fitness, prefixes, took };
-        self.decide(weight, &line).build = Some(build);
+        self.decide(severity, &line).build = Some(build);
         self.counts.builds += 1;
         self.counts.last_build = took;
         self.counts.build_times.add(took);
@@ -585,7 +585,7 @@ impl<A: Addr> Fib<A> {
     fn failed(&mut self, algorithm: &'static Algorithm<A>, error: &UpdateError, now: Instant) {
         self.counts.failures += 1;
         let verdict = self.chooser.failed(algorithm.name, error, now);
-        self.decide(Weight::Alarm, &format!("{} {verdict}: {error}", algorithm.name));
+        self.decide(Severity::Alarm, &format!("{} {verdict}: {error}", algorithm.name));
     }
 
     /// Runs the next step of a calibration, if one is wanted; `true` while more steps follow.
@@ -593,14 +593,14 @@ impl<A: Addr> Fib<A> {
         let current = self.algorithm();
         let step = self.calibration.step(&mut self.chooser, &self.options, current, routes, now);
         if let Some(line) = step.decision {
-            self.decide(Weight::Choice, &line);
+            self.decide(Severity::Choice, &line);
         }
         step.more
     }
 
-    fn decide(&mut self, weight: Weight, line: &str) -> &mut Decision {
+    fn decide(&mut self, severity: Severity, line: &str) -> &mut Decision {
         let text = format!("fib v{}: {line}", A::FAMILY);
-        self.decisions.push_mut(Decision { family: A::FAMILY, weight, text, build: None })
+        self.decisions.push_mut(Decision { family: A::FAMILY, severity, text, build: None })
     }
 
     /// Lookup for readers.
@@ -618,7 +618,7 @@ impl<A: Addr> Fib<A> {
         self.counts
     }
 
-    /// Decisions since the last call, a line each.
+    /// Decisions since the last call.
     pub fn take_decisions(&mut self) -> Vec<Decision> {
         std::mem::take(&mut self.decisions)
     }

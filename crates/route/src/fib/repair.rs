@@ -7,7 +7,7 @@ use fingerpost_lpm::{Addr, Lookup, Routes};
 
 use super::audit::{self, Auditor, Verified};
 use super::state::Event;
-use super::{Fib, Weight};
+use super::{Fib, Severity};
 
 /// Changes that wait, at most, while addresses are compared: each wrong answer is looked for in all of them.
 const MOST_WAITING: usize = 1024;
@@ -36,9 +36,9 @@ impl<A: Addr> Fib<A> {
         self.counts.distrusted += 1;
         if self.repair.rebuilt_at == Some((self.counts.builds, self.counts.applied)) {
             self.chooser.ban(name);
-            self.decide(Weight::Alarm, &format!("{name} given up: freshly built, {why}"));
+            self.decide(Severity::Alarm, &format!("{name} given up: freshly built, {why}"));
         } else {
-            self.decide(Weight::Alarm, &format!("{name} is built again: {why}"));
+            self.decide(Severity::Alarm, &format!("{name} is built again: {why}"));
         }
         self.repair.rebuilt_at = Some((self.counts.builds + 1, self.counts.applied));
         self.unlist(Event::Invalidated);
@@ -86,7 +86,10 @@ impl<A: Addr> Fib<A> {
             return false;
         }
         self.repair.rebuilt_at = None;
-        self.decide(Weight::Choice, &format!("{known} addresses that were wrong are right again"));
+        self.decide(
+            Severity::Choice,
+            &format!("{known} addresses that were wrong are right again"),
+        );
         true
     }
 

@@ -67,6 +67,11 @@ fn grow(fib: &mut Fib<u32>, store: &mut RouteStore<u32>, n: u32) -> Result<bool,
     fib.apply(&[change], store, &mut NoReaders, Instant::now())
 }
 
+/// Decisions as lines.
+fn lines(decisions: &[Decision]) -> String {
+    decisions.iter().map(|decision| &*decision.text).collect::<Vec<_>>().join("\n")
+}
+
 #[test]
 fn a_limit_moves_the_table_to_the_next_algorithm() {
     let mut fib = Fib::new([&SMALL, &LARGE]);
@@ -77,7 +82,7 @@ fn a_limit_moves_the_table_to_the_next_algorithm() {
     }
     assert_eq!(grow(&mut fib, &mut store, 4), Ok(true));
     assert_eq!(fib.algorithm(), "large");
-    let log = fib.take_decisions().join("\n");
+    let log = lines(&fib.take_decisions());
     assert!(log.contains("small given up: toy limit exceeded: need 4, at most 3"), "{log}");
     assert!(log.contains("small -> large, fitness 150, 4 prefixes"), "{log}");
 }
@@ -287,7 +292,7 @@ mod faults {
         }
         assert!(fib.caught_up() && fib.next_due().is_none());
         assert_eq!((fib.counts().failures, fib.counts().builds), (4, 2));
-        let log = fib.take_decisions().join("\n");
+        let log = lines(&fib.take_decisions());
         assert!(log.contains("flaky paused: no memory for flaky: 1 bytes"), "{log}");
         assert!(log.contains("again in 400 ms"), "{log}");
         assert!(log.contains("flaky -> flaky"), "the recovery is logged: {log}");
@@ -312,7 +317,7 @@ mod faults {
         fib.pin(Some("large")).unwrap();
         commit(&mut fib, &store, now).unwrap();
         assert_eq!(fib.algorithm(), "large", "a choice of the user lifts bans");
-        let log = fib.take_decisions().join("\n");
+        let log = lines(&fib.take_decisions());
         assert!(log.contains("large given up: freshly built, 1.2.3.4 is wrong"), "{log}");
     }
 }
@@ -408,7 +413,7 @@ mod calibration {
             assert!(steps < 9, "{:?}", fib.take_decisions());
         }
         assert_eq!((fib.choice(), fib.next_due()), (Choice::Measured, None));
-        let log = fib.take_decisions().join("\n");
+        let log = lines(&fib.take_decisions());
         for part in [
             "fib v4: calibration on 300 prefixes: slow ",
             "large not built (no memory for",
@@ -427,7 +432,7 @@ mod calibration {
         for _ in 0..7 {
             settle(&mut fib, &store, late);
         }
-        let log = fib.take_decisions().join("\n");
+        let log = lines(&fib.take_decisions());
         assert!(log.contains("slow not tried (time)"), "{log}");
         // A pin wins over it.
         fib.pin(Some("slow")).unwrap();

@@ -85,6 +85,12 @@ impl NextHops {
         self.used_entries().map(|(id, entry)| self.row_of(id, entry))
     }
 
+    /// Key of each, and the number of its slots.
+    pub fn keys(&self) -> impl Iterator<Item = (&HopKey, u32)> {
+        self.used_entries()
+            .map(|(_, entry)| (&*entry.key, entry.slots.map_or(0, |(_, slots)| slots)))
+    }
+
     /// The row of one.
     pub fn row(&self, id: NextHopId) -> Option<HopRow<'_>> {
         Some(self.row_of(id, self.entry(id)?))

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 use fingerpost_lpm::UpdateError;
 use fingerpost_packet::feature::source_filter::SourceFilters;
 use fingerpost_packet::graph::worker::Event;
-use fingerpost_route::fib::{Decision, Weight};
+use fingerpost_route::fib::{Decision, Severity};
 use fingerpost_route::{Committed, Control};
 use tracing::{debug, error, info, warn};
 
@@ -396,7 +396,7 @@ impl Daemon {
 
 /// Logs what the FIBs decided since the last call.
 fn log_decisions(control: &mut Control) {
-    for Decision { family, weight, text, build } in control.take_decisions() {
+    for Decision { family, severity, text, build } in control.take_decisions() {
         let algorithm = build.map(|build| build.algorithm);
         let before = build.and_then(|build| build.before);
         let (fitness, prefixes) = (build.map(|b| b.fitness), build.map(|b| b.prefixes));
@@ -406,10 +406,10 @@ fn log_decisions(control: &mut Control) {
                 $log!(target: "fib", family, algorithm, before, fitness, prefixes, build_ms, "{text}")
             };
         }
-        match weight {
-            Weight::Routine => decision!(debug),
-            Weight::Choice => decision!(info),
-            Weight::Alarm => decision!(warn),
+        match severity {
+            Severity::Routine => decision!(debug),
+            Severity::Choice => decision!(info),
+            Severity::Alarm => decision!(warn),
         }
     }
 }

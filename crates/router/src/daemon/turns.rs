@@ -14,9 +14,17 @@ use tracing::warn;
 use crate::api::model::{Quantiles, Turns as Row};
 use crate::sys;
 
+/// CPU time of a turn that is logged: it delays the events behind it.
+const STALL: Duration = Duration::from_millis(100);
+/// Wall time of such a turn: it waits for a core, or for a lock of the kernel.
+const WALL_STALL: Duration = Duration::from_millis(500);
+
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
 /// Quantiles for reports, in ms.
 pub(super) fn quantiles(durations: &Durations) -> Quantiles {
-    let ms = |time: Duration| time.as_secs_f64() * 1e3;
     Quantiles {
         count: durations.count(),
         p50_ms: ms(durations.quantile(500)),
@@ -24,11 +32,6 @@ pub(super) fn quantiles(durations: &Durations) -> Quantiles {
         longest_ms: ms(durations.longest()),
     }
 }
-
-/// CPU time of a turn that is logged: it delays the events behind it.
-const STALL: Duration = Duration::from_millis(100);
-/// Wall time of such a turn: it waits for a core, or for a lock of the kernel.
-const WALL_STALL: Duration = Duration::from_millis(500);
 
 /// Time so far of a turn in progress.
 pub(super) struct Turn {
@@ -46,16 +49,20 @@ impl Turn {
         Self { wall: Instant::now(), cpu, stage_began: cpu, stages: Vec::with_capacity(16) }
     }
 
+    /// The stage that took longest.
+    fn longest(&self) -> (&'static str, Duration) {
+        let longest = self.stages.iter().max_by_key(|(_, took)| *took);
+        longest.copied().unwrap_or_default()
+    }
+
     /// Logs a turn that took long.
     fn log(&self, cpu: Duration, wall: Duration) {
-        let ms = |time: Duration| time.as_secs_f64() * 1e3;
-        let longest = self.stages.iter().max_by_key(|(_, took)| *took);
-        let (stage, stage_ms) = longest.map_or(("none", 0.0), |&(name, took)| (name, ms(took)));
-        let (cpu_ms, wall_ms) = (ms(cpu), ms(wall));
+        let (stage, took) = self.longest();
+        let (cpu_ms, wall_ms, stage_ms) = (ms(cpu), ms(wall), ms(took));
         warn!(
             target: "stall", cpu_ms, wall_ms, stage, stage_ms,
             "a turn of the control thread took {cpu_ms:.0} ms of CPU time and {wall_ms:.0} ms in all, its stage {stage} \
-             {stage_ms:.0} ms: changes of routes waited"
+             {stage_ms:.0} ms: route changes were delayed"
         );
     }
 
@@ -73,7 +80,7 @@ pub(super) struct Turns {
     pub(super) cpu: Durations,
     pub(super) wall: Durations,
     /// Longest stage of the turn that took the most CPU time.
-    longest: (Duration, &'static str),
+    longest: (&'static str, Duration),
     /// Longest time of each stage.
     stages: BTreeMap<&'static str, Duration>,
 }
@@ -83,8 +90,7 @@ impl Turns {
     pub(super) fn end(&mut self, turn: &Turn) {
         let cpu = turn.stage_began.saturating_sub(turn.cpu);
         if cpu > self.cpu.longest() {
-            let longest = turn.stages.iter().max_by_key(|(_, took)| *took);
-            self.longest = longest.map_or_else(Default::default, |&(name, took)| (took, name));
+            self.longest = turn.longest();
         }
         for &(name, took) in &turn.stages {
             let longest = self.stages.entry(name).or_default();
@@ -100,12 +106,11 @@ impl Turns {
 
     /// State for reports.
     pub(super) fn row(&self) -> Row {
-        let ms = |time: Duration| time.as_secs_f64() * 1e3;
         Row {
             cpu: quantiles(&self.cpu),
             wall: quantiles(&self.wall),
-            longest_stage: self.longest.1.to_owned(),
-            longest_stage_ms: ms(self.longest.0),
+            longest_stage: self.longest.0.to_owned(),
+            longest_stage_ms: ms(self.longest.1),
             stages: self.stages.iter().map(|(name, took)| ((*name).into(), ms(*took))).collect(),
         }
     }

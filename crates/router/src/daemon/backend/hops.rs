@@ -116,7 +116,7 @@ impl View<'_> {
     pub(super) fn next_hop_list(&self) -> Vec<NextHop> {
         let names = self.link_names();
         let view = self.control.hop_view();
-        let single = view.hops.rows().filter(|row| !is_group(row, view));
+        let single = view.hops.rows().filter(|row| !is_group(row.key, row.slots, view));
         let forwarded = self.interfaces.forwarded();
         single.map(|row| self.nexthop(&row, &names, &forwarded)).collect()
     }
@@ -157,7 +157,7 @@ impl View<'_> {
     pub(super) fn group_list(&self) -> Vec<Group> {
         let names = self.link_names();
         let view = self.control.hop_view();
-        let groups = view.hops.rows().filter(|row| is_group(row, view));
+        let groups = view.hops.rows().filter(|row| is_group(row.key, row.slots, view));
         let forwarded = self.interfaces.forwarded();
         groups.map(|row| self.group(&row, &names, &forwarded)).collect()
     }
@@ -178,7 +178,7 @@ impl View<'_> {
     /// The members of an id, if it is a group.
     pub(super) fn members(&self, id: NextHopId) -> Option<Vec<Member>> {
         let (names, view) = (self.link_names(), self.control.hop_view());
-        let row = view.hops.row(id).filter(|row| is_group(row, view))?;
+        let row = view.hops.row(id).filter(|row| is_group(row.key, row.slots, view))?;
         let shown = Shown::new(row.key, view, &names);
         Some(self.members_of(&row, shown.paths, &names))
     }
@@ -278,13 +278,13 @@ impl View<'_> {
 }
 
 /// Whether it is shown as a group, however many of its members are up.
-pub(super) fn is_group(row: &HopRow<'_>, view: HopView<'_>) -> bool {
-    let by_key = match *row.key {
+pub(super) fn is_group(key: &HopKey, slots: u32, view: HopView<'_>) -> bool {
+    let by_key = match *key {
         HopKey::Group(_) => true,
         HopKey::Object { source, id } => view.object(source, id).is_some_and(|o| o.group),
         _ => false,
     };
-    row.slots > 0 || by_key
+    slots > 0 || by_key
 }
 
 fn neighbor(member: &MemberRow) -> Option<IpAddr> {

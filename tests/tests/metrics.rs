@@ -2,8 +2,7 @@
 //!
 //! Shown: `promtool` reports nothing about page and rules; every query of the dashboard and every alert's expression
 //! returns data; a source that loses its session sets off an alert; no scrape fails, and one takes [`LONGEST_SCRAPE_S`] at
-//! most with a large table and 1,000 next hops; memory does not grow. In the tests 15 seconds; `cargo xtask soak metrics`
-//! takes as long as it is given.
+//! most with a large table and 1,000 next hops; and in a minute or more (`cargo xtask soak metrics`), memory does not grow.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -296,7 +295,8 @@ fn prometheus_scrapes_a_router_under_load_and_churn() {
     );
     // The machine may be shared with other tests.
     assert!(took(0.9) <= LONGEST_SCRAPE_S, "{} s", took(0.9));
-    assert!(grown < 16 << 10, "{grown} KiB more");
+    // Of a few seconds it would show nothing.
+    assert!(seconds < Duration::from_secs(60) || grown < 16 << 10, "{grown} KiB more");
     let warned: Vec<String> = prometheus
         .log()
         .lines()
@@ -304,13 +304,14 @@ fn prometheus_scrapes_a_router_under_load_and_churn() {
         .map(str::to_owned)
         .collect();
     assert!(warned.is_empty(), "{warned:#?}");
-    // Counters are those of the other calls.
+    // Received packets: at least those delivered, at most those of the report.
     let sent = traffic.end();
     assert!(sent.received > 0, "{sent:?}");
     prometheus.wait("the packets", |it| {
         it.number("sum(fingerpost_interface_receive_packets_total{interface=\"r0\"})")
             >= sent.received as f64
     });
+    let counted = prometheus.number("sum(fingerpost_interface_receive_packets_total)");
 
     // A source that loses its session.
     assert!(!prometheus.firing().iter().any(|name| name == "FingerpostSourceOutOfSync"));
@@ -318,5 +319,7 @@ fn prometheus_scrapes_a_router_under_load_and_churn() {
     prometheus
         .wait("an alert", |it| it.firing().iter().any(|name| name == "FingerpostSourceOutOfSync"));
     drop(prometheus);
-    conserved(&router.stop());
+    let report = router.stop();
+    assert!(report["packets_in"].as_f64() >= Some(counted), "{counted}: {report}");
+    conserved(&report);
 }

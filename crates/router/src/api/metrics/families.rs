@@ -65,8 +65,8 @@ families! {
     RxBytes Counter "interface_receive_bytes" ["interface" "path"] "Bytes of these frames, link headers included.";
     TxPackets Counter "interface_transmit_packets" ["interface" "path"] "Frames sent, by the XDP datapath (xdp) or by workers (graph).";
     TxBytes Counter "interface_transmit_bytes" ["interface" "path"] "Bytes of these frames, link headers included.";
-    Punted Counter "interface_punted_packets" ["interface"] "Frames left to the kernel.";
-    HeldBack Counter "interface_held_back_packets" ["interface"] "Frames dropped in XDP since no worker would have looked at their sources.";
+    Punted Counter "interface_punted_packets" ["interface"] "Frames punted to the kernel.";
+    HeldBack Counter "interface_held_back_packets" ["interface"] "Frames dropped in XDP because no worker was there to apply the source checks; received packets include them.";
     LeftHere Counter "interface_xdp_left_packets" ["interface"] "Frames that the XDP datapath left to the graph or the kernel.";
 
     Dropped Counter "dropped_packets" ["path" "reason"] "Received packets dropped, in the XDP datapath (xdp) or by workers (graph), by drop reason.";
@@ -142,7 +142,7 @@ families! {
     Cluster Info "cluster" ["node" "mode" "rule"] "Node of the cluster; the metrics that follow are those of a node.";
     ClusterDraining Gauge "cluster_draining" [] "Whether the node is draining.";
     ClusterConflicts Gauge "cluster_conflicts" [] "Conflicts between the records of the members.";
-    ClusterInSync Gauge "cluster_store_in_sync" [] "Whether the store of the members answers, where there is one.";
+    ClusterInSync Gauge "cluster_store_in_sync" [] "Whether the cluster store is reachable and in sync, where there is one.";
     ClusterMembers Gauge "cluster_members" ["state"] "Members by state.";
     LinkUp Gauge "cluster_link_up" ["member"] "Whether packets pass on the link to the member, in both directions.";
     LinkBytes Counter "cluster_link_transmit_bytes" ["member"] "Bytes sent to the member.";
@@ -150,7 +150,7 @@ families! {
     LinkBacklog Gauge "cluster_link_backlog_seconds" ["member"] "Time that the packets waiting for the link take.";
     LinkDropped Counter "cluster_link_dropped_packets" ["member" "origin"] "Packets dropped beyond the rate: of other nodes (transit) or of this one (local).";
     LinkDowns Counter "cluster_link_downs" ["member"] "Times that the link went down.";
-    ClusterPackets Counter "cluster_packets" ["action"] "Packets by what the node did with them.";
+    ClusterPackets Counter "cluster_packets" ["action"] "Packets by action of the node.";
     ClusterFlowlets Counter "cluster_flowlets" ["event"] "Flowlets begun, and those moved since their path failed.";
     ClusterDropped Counter "cluster_dropped_packets" ["reason"] "Frames and packets of the fabric dropped, in XDP and in the graph.";
 }

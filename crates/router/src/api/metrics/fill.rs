@@ -173,7 +173,11 @@ fn interface_counts(to: &mut Samples, counts: &Counts) {
             ports.filter_map(|ports| ports.get(usize::from(interface.port))).map(of).sum()
         };
         for (id, xdp, graph) in [
-            (Id::RxPackets, interface.rx_xdp[0], in_graph(&|port| port.rx_packets.read())),
+            (
+                Id::RxPackets,
+                interface.rx_xdp[0] + interface.held_back,
+                in_graph(&|port| port.rx_packets.read()),
+            ),
             (Id::RxBytes, interface.rx_xdp[1], in_graph(&|port| port.rx_bytes.read())),
             (Id::TxPackets, interface.tx_xdp[0], in_graph(&|port| port.tx_packets.read())),
             (Id::TxBytes, interface.tx_xdp[1], in_graph(&|port| port.tx_bytes.read())),

@@ -1,8 +1,8 @@
 //! `/metrics`: counters for Prometheus, read at each scrape.
 //!
 //! A scrape is some short requests to the backend, one after the other, so that it holds the backend's thread up for no
-//! longer than any of them. Counters that workers write are shared: they are read here, in the server's thread. Nothing
-//! is counted for metrics alone, and no metric has labels for routes, next hops, neighbors or rules.
+//! longer than any of them. Counters that workers write are shared: they are read here, in the server's thread. Nothing is
+//! counted per packet for metrics alone, and no metric has labels for routes, next hops, neighbors or rules.
 
 mod families;
 mod fill;
@@ -83,21 +83,26 @@ pub(super) async fn metrics(
     fill::interfaces(&mut samples, &requests.call(|backend| backend.interfaces()).await?);
     fill::fibs(&mut samples, &requests.call(|backend| backend.fibs()).await?);
     fill::sources(&mut samples, &requests.call(|backend| backend.sources()).await?);
-    // Without a cluster there is nothing of it.
-    if let Ok(cluster) = requests.call(|backend| backend.cluster()).await? {
-        fill::cluster(&mut samples, &cluster);
+    match requests.call(|backend| backend.cluster()).await? {
+        Ok(cluster) => fill::cluster(&mut samples, &cluster),
+        // There is none.
+        Err(error) if error.code == Code::NotFound => {}
+        Err(error) => return Err(error),
     }
     for feature in requests.call(|backend| backend.features()).await? {
         let name = feature.name.clone();
-        if feature.used
-            && let Ok(rows) = requests.call(move |backend| backend.feature_rows(&name)).await?
-        {
-            fill::feature(&mut samples, &feature.name, &run(rows).await?);
+        if !feature.used {
+            continue;
+        }
+        match requests.call(move |backend| backend.feature_rows(&name)).await? {
+            Ok(rows) => fill::feature(&mut samples, &feature.name, &run(rows).await?),
+            // A feature without rows.
+            Err(error) if error.code == Code::NotFound => {}
+            Err(error) => return Err(error),
         }
     }
     fill::counts(&mut samples, &requests.call(|backend| backend.counts()).await?);
-    let page = samples.openmetrics();
-    let page = page.map_err(|_| ApiError::new(Code::Refused, "the metrics cannot be written"))?;
+    let page = samples.openmetrics().expect("a string takes all");
     let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok());
     Ok(match prefers_plain(accept.unwrap_or("*/*")) {
         true => ([(CONTENT_TYPE, PLAIN)], samples::plain(&page)).into_response(),

@@ -11,7 +11,7 @@ use super::neighbors::{permanent, state};
 use crate::api::metrics::{Counts, InterfaceCounts};
 
 impl View<'_> {
-    /// What no document of the API has.
+    /// Counters that no document of the API has.
     pub(super) fn counts(&self) -> Counts {
         let left = self.interfaces.left_xdp();
         let dropped = left.iter().filter_map(|(why, n)| Some((why.drop_reason()?.name(), *n)));
@@ -79,7 +79,9 @@ impl View<'_> {
     fn hop_counts(&self) -> [u64; 2] {
         let view = self.control.hop_view();
         let mut counts = [0; 2];
-        view.hops.rows().for_each(|row| counts[usize::from(is_group(&row, view))] += 1);
+        for (key, slots) in view.hops.keys() {
+            counts[usize::from(is_group(key, slots, view))] += 1;
+        }
         counts
     }
 

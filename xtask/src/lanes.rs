@@ -11,14 +11,14 @@ use anyhow::{Context, Result, ensure};
 
 use crate::sh;
 
-/// Programs that run at the same time.
-const LANES: usize = 3;
+/// Programs that run at the same time, of those that may.
+pub(crate) const LANES: usize = 3;
 
 /// Longest time of a program, in seconds. One that hangs is ended, with what it started, and fails.
 pub(crate) const LIMIT_SECONDS: u32 = 600;
 
-/// Programs that assert times of milliseconds: they run before all others, each alone.
-const ALONE: &[&str] = &["at_once", "failover", "stalls", "storm"];
+/// Programs that assert times of milliseconds: each runs alone.
+const ALONE: &[&str] = &["at_once", "failover", "probes", "stalls", "storm"];
 
 /// Programs that take longest: they begin first, so that none of them is the last to run.
 const LONG: &[&str] = &["cluster", "cluster_store", "tour", "shares", "chaos", "crowds"];
@@ -46,8 +46,19 @@ pub(crate) struct Ended {
     pub(crate) took: Duration,
 }
 
+impl Ended {
+    pub(crate) fn passed(&self) -> bool {
+        self.status.as_ref().is_ok_and(ExitStatus::success)
+    }
+}
+
 impl Program {
-    /// The line that cargo writes before it runs it.
+    /// Its name in the line that cargo writes before it runs it.
+    pub(crate) fn running(&self) -> &str {
+        &self.running
+    }
+
+    /// That line.
     pub(crate) fn headline(&self) -> String {
         format!("     Running {}", self.running)
     }
@@ -100,44 +111,47 @@ pub(crate) fn build(command: &mut Command, mut each: impl FnMut(&str)) -> Result
     Ok(programs)
 }
 
-/// Runs the programs with these arguments and variables; `each` gets them as they end.
+/// Those that run alone, and the others, which may run in lanes.
+pub(crate) fn split(programs: Vec<Program>) -> (Vec<Program>, Vec<Program>) {
+    let (alone, mut rest): (Vec<_>, Vec<_>) =
+        programs.into_iter().partition(|program| ALONE.contains(&&*program.name));
+    rest.sort_by_key(|program| !LONG.contains(&&*program.name));
+    (alone, rest)
+}
+
+/// Runs the programs in so many lanes, with these arguments and variables; `each` gets them as they end.
 ///
 /// # Errors
 /// When `each` fails; programs that run then run to their end, and no more begin.
 pub(crate) fn run(
     programs: Vec<Program>,
+    lanes: usize,
     args: &[&str],
     env: Env<'_>,
     mut each: impl FnMut(Ended) -> Result<()>,
 ) -> Result<()> {
-    let (alone, mut rest): (Vec<_>, Vec<_>) =
-        programs.into_iter().partition(|program| ALONE.contains(&&*program.name));
-    rest.sort_by_key(|program| !LONG.contains(&&*program.name));
-    for (programs, lanes) in [(alone, 1), (rest, LANES)] {
-        let queue = Mutex::new(VecDeque::from(programs));
-        let next = || queue.lock().expect("no lane panics with it").pop_front();
-        let (sender, ended) = mpsc::channel();
-        thread::scope(|scope| {
-            for _ in 0..lanes {
-                let sender = sender.clone();
-                scope.spawn(move || {
-                    while let Some(program) = next() {
-                        let began = Instant::now();
-                        let (status, lines) = program.run(args, env);
-                        let took = began.elapsed();
-                        if sender.send(Ended { program, lines, status, took }).is_err() {
-                            break;
-                        }
+    let queue = Mutex::new(VecDeque::from(programs));
+    let next = || queue.lock().expect("no lane panics with it").pop_front();
+    let (sender, ended) = mpsc::channel();
+    thread::scope(|scope| {
+        for _ in 0..lanes {
+            let sender = sender.clone();
+            scope.spawn(move || {
+                while let Some(program) = next() {
+                    let began = Instant::now();
+                    let (status, lines) = program.run(args, env);
+                    let took = began.elapsed();
+                    if sender.send(Ended { program, lines, status, took }).is_err() {
+                        break;
                     }
-                });
-            }
-            drop(sender);
-            // Its end drops the receiver: where `each` failed, lanes take no more.
-            ended.into_iter().try_for_each(&mut each)
-        })
-        .context("test programs")?;
-    }
-    Ok(())
+                }
+            });
+        }
+        drop(sender);
+        // Its end drops the receiver: where `each` failed, lanes take no more.
+        ended.into_iter().try_for_each(&mut each)
+    })
+    .context("test programs")
 }
 
 #[cfg(test)]
@@ -168,20 +182,28 @@ mod tests {
     }
 
     #[test]
-    fn every_program_runs_once_and_those_alone_run_first() {
-        let names = ["a", "tour", ALONE[0], "b", ALONE[1], "c", "d"];
-        let programs = names.map(|name| program(name, "echo")).to_vec();
+    fn those_that_run_alone_and_long_ones_are_found() {
+        let names = ["a", "tour", ALONE[0], "b", ALONE[1], "c"];
+        let (alone, rest) = split(names.map(|name| program(name, "echo")).into());
+        let names =
+            |programs: &[Program]| programs.iter().map(|p| p.name.clone()).collect::<Vec<_>>();
+        assert_eq!(names(&alone), [ALONE[0], ALONE[1]]);
+        assert_eq!(names(&rest), ["tour", "a", "b", "c"]);
+    }
+
+    #[test]
+    fn every_program_runs_once() {
+        let names = ["a", "b", "c", "d", "e"];
         let mut ran = Vec::new();
-        run(programs, &["hello"], &[], |ended| {
-            assert!(ended.status?.success());
+        run(names.map(|name| program(name, "echo")).to_vec(), LANES, &["hello"], &[], |ended| {
+            assert!(ended.passed());
             assert_eq!(ended.lines, ["hello"]);
             ran.push(ended.program.name);
             Ok(())
         })
         .unwrap();
-        assert_eq!(ran[..2], [ALONE[0], ALONE[1]]);
-        ran[2..].sort();
-        assert_eq!(ran[2..], ["a", "b", "c", "d", "tour"]);
+        ran.sort();
+        assert_eq!(ran, names);
     }
 
     #[test]
@@ -189,7 +211,7 @@ mod tests {
         let programs =
             ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"].map(|n| program(n, "echo"));
         let mut ran = 0;
-        let error = run(programs.to_vec(), &[], &[], |_| {
+        let error = run(programs.to_vec(), LANES, &[], &[], |_| {
             ran += 1;
             anyhow::bail!("no")
         });
@@ -198,8 +220,8 @@ mod tests {
 
     #[test]
     fn a_failing_program_is_reported() {
-        run(vec![program("x", "false")], &[], &[], |ended| {
-            assert!(!ended.status?.success());
+        run(vec![program("x", "false")], 1, &[], &[], |ended| {
+            assert!(!ended.passed());
             Ok(())
         })
         .unwrap();

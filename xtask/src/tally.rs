@@ -27,6 +27,8 @@ pub(crate) struct Tally {
     for_machine: BTreeMap<String, BTreeMap<String, String>>,
     /// Names for the end of the report.
     failures: BTreeSet<String>,
+    /// Programs that failed and were run again; what they did then is counted.
+    again: BTreeSet<String>,
 }
 
 impl Tally {
@@ -70,6 +72,11 @@ impl Tally {
         }
     }
 
+    /// A program, as cargo names it, that failed beside others and is run again.
+    pub(crate) fn again(&mut self, running: &str) {
+        self.again.insert(program_name(running));
+    }
+
     fn fail(&mut self, name: &str) {
         self.failed += 1;
         self.failures.insert(name.to_owned());
@@ -87,6 +94,9 @@ impl Tally {
             for name in names {
                 text += &format!("    {name}\n");
             }
+        }
+        for name in &self.again {
+            text += &format!("failed at first, and ran again alone: {name}\n");
         }
         for name in &self.failures {
             text += &format!("failed: {name}\n");

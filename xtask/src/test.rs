@@ -14,7 +14,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, anyhow, ensure};
 
 use crate::debian;
-use crate::lanes::{self, Program};
+use crate::lanes::{self, Ended, Program};
 use crate::peers;
 use crate::sh;
 use crate::tally::{Tally, TestReader};
@@ -57,6 +57,9 @@ struct Step {
 /// Builds the programs as they are shipped.
 pub(crate) const RELEASE: &str =
     "cargo build --release --package fingerpost --package fingerpost-lab";
+
+/// Failed programs that are run again, at most.
+const MOST_AGAIN: usize = 12;
 
 /// Arguments of test programs: without the first nothing would be counted as skipped.
 const SHOWN: &[&str] = &["--show-output"];
@@ -152,17 +155,10 @@ fn all(quick: bool) -> Result<()> {
             for work in ahead.drain(..) {
                 book.enter(work.join().map_err(|_| anyhow!("a step is lost"))?)?;
             }
-            // Cargo builds one thing at a time: the steps beside begin when nobody waits for them.
-            let programs = book.build(step);
-            let beside = std::mem::take(&mut beside);
-            let beside = thread::spawn(|| beside.into_iter().map(Step::work_idle).collect());
-            let ran = programs.and_then(|programs| book.run(step, programs, quick));
-            if let Err(error) = ran {
+            if let Err(error) = programs(&mut book, step, std::mem::take(&mut beside), quick) {
                 println!("{error:#}");
                 book.tally.gate(step.name, false);
             }
-            let done: Vec<Done> = beside.join().map_err(|_| anyhow!("a step is lost"))?;
-            done.into_iter().try_for_each(|done| book.enter(done))?;
             println!("{}: {} s\n", step.name, began.elapsed().as_secs());
         } else {
             book.enter(step.work(step.command_line(), true))?;
@@ -180,6 +176,22 @@ fn all(quick: bool) -> Result<()> {
         std::process::exit(1);
     }
     Ok(())
+}
+
+/// Runs the test programs: those that run alone, the others in lanes with the steps beside them, and once more, alone, those
+/// that failed there.
+fn programs(book: &mut Book, step: &Step, beside: Vec<&'static Step>, quick: bool) -> Result<()> {
+    let built = book.build(step)?;
+    ensure!(!built.is_empty(), "{}: no test program was built", step.name);
+    let (alone, rest) = lanes::split(built);
+    let mut failed = book.run(step, alone, 1, quick)?;
+    // Cargo builds one thing at a time: the steps beside begin when nobody waits for it.
+    let beside = thread::spawn(|| beside.into_iter().map(Step::work_idle).collect());
+    let ran = book.run(step, rest, lanes::LANES, quick);
+    let done: Vec<Done> = beside.join().map_err(|_| anyhow!("a step is lost"))?;
+    done.into_iter().try_for_each(|done| book.enter(done))?;
+    failed.extend(ran?);
+    book.run_again(step, failed, quick)
 }
 
 /// A step that is over.
@@ -259,32 +271,66 @@ impl Book {
         Ok(programs)
     }
 
-    /// Runs the test programs in lanes.
-    fn run(&mut self, step: &Step, programs: Vec<Program>, quick: bool) -> Result<()> {
-        let quick: lanes::Env<'_> = if quick { &[("FINGERPOST_QUICK", "1")] } else { &[] };
-        let mut reader = TestReader::new(step.name, &mut self.tally);
-        lanes::run(programs, SHOWN, quick, |ended| {
-            let headline = [ended.program.headline()];
-            for line in headline.iter().chain(&ended.lines) {
-                if reader.line(line) {
-                    println!("{line}");
-                }
-                writeln!(self.log, "{line}").context("cannot write the log")?;
+    /// Runs test programs in so many lanes, and counts those that pass. Returns the others.
+    fn run(
+        &mut self,
+        step: &Step,
+        programs: Vec<Program>,
+        lanes: usize,
+        quick: bool,
+    ) -> Result<Vec<Program>> {
+        let mut failed = Vec::new();
+        lanes::run(programs, lanes, SHOWN, env(quick), |ended| {
+            if ended.passed() {
+                return self.enter_program(step, &ended);
             }
-            match &ended.status {
-                Err(error) => println!("{error:#}"),
-                Ok(status) if status.code() == Some(124) => {
-                    println!("ended after {} s", lanes::LIMIT_SECONDS);
-                }
-                Ok(_) => {}
-            }
-            reader.program_ended(ended.status.is_ok_and(|status| status.success()));
-            println!("{} s\n", ended.took.as_secs());
-            Ok(())
+            // Shown, and not counted.
+            let tally = std::mem::take(&mut self.tally);
+            let entered = self.enter_program(step, &ended);
+            self.tally = tally;
+            failed.push(ended.program);
+            entered
         })?;
-        reader.end(true);
+        Ok(failed)
+    }
+
+    /// Runs failed programs once more, alone, and counts what they do there: beside others, times are not the program's own.
+    /// That does not explain many failures.
+    fn run_again(&mut self, step: &Step, mut programs: Vec<Program>, quick: bool) -> Result<()> {
+        for program in programs.split_off(programs.len().min(MOST_AGAIN)) {
+            self.tally.gate(program.running(), false);
+        }
+        for program in &programs {
+            self.tally.again(program.running());
+        }
+        lanes::run(programs, 1, SHOWN, env(quick), |ended| self.enter_program(step, &ended))
+    }
+
+    /// Counts a program that is over, and shows its output.
+    fn enter_program(&mut self, step: &Step, ended: &Ended) -> Result<()> {
+        let mut reader = TestReader::new(step.name, &mut self.tally);
+        for line in [ended.program.headline()].iter().chain(&ended.lines) {
+            if reader.line(line) {
+                println!("{line}");
+            }
+            writeln!(self.log, "{line}").context("cannot write the log")?;
+        }
+        match &ended.status {
+            Err(error) => println!("{error:#}"),
+            Ok(status) if status.code() == Some(124) => {
+                println!("ended after {} s", lanes::LIMIT_SECONDS);
+            }
+            Ok(_) => {}
+        }
+        reader.program_ended(ended.passed());
+        println!("{} s\n", ended.took.as_secs());
         Ok(())
     }
+}
+
+/// Variables of test programs.
+fn env(quick: bool) -> lanes::Env<'static> {
+    if quick { &[("FINGERPOST_QUICK", "1")] } else { &[] }
 }
 
 /// Runs the tests that need a machine with what is not here in one that has it, all in the same.

@@ -173,6 +173,8 @@ fn socket_option<T>(fd: &OwnedFd, option: libc::c_int, value: &T) -> io::Result<
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
     use crate::xdp::testing;
 
@@ -207,6 +209,15 @@ mod tests {
         });
     }
 
+    /// The kernel may show a carrier late: see [`LinkSocket::carrier`].
+    fn wait_for_carrier(ends: [&LinkSocket; 2], want: bool) {
+        let until = Instant::now() + Duration::from_secs(10);
+        while ends.iter().any(|end| end.carrier().unwrap() != want) {
+            assert!(Instant::now() < until, "no carrier {want}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     #[test]
     fn carrier_follows_both_ends() {
         testing::in_namespace(|| {
@@ -214,13 +225,13 @@ mod tests {
             let only = Only { at: 17, value: 0xff };
             let a = LinkSocket::open("a0", 0x88b5, only).unwrap();
             let b = LinkSocket::open("b0", 0x88b5, only).unwrap();
-            assert!(a.carrier().unwrap());
+            wait_for_carrier([&a, &b], true);
             testing::ip("link set b0 down");
             let mut buffer = [0; 100];
-            assert!(!a.carrier().unwrap() && !b.carrier().unwrap());
+            wait_for_carrier([&a, &b], false);
             assert_eq!(b.receive(&mut buffer).unwrap_err().raw_os_error(), Some(libc::ENETDOWN));
             testing::ip("link set b0 up");
-            assert!(a.carrier().unwrap() && b.carrier().unwrap());
+            wait_for_carrier([&a, &b], true);
             a.send(&frame(0x88b5, 0xff, 1)).unwrap();
             wait(&[b.as_fd()], Duration::from_secs(5)).unwrap();
             assert!(b.receive(&mut buffer).unwrap().is_some(), "the socket is the old one");

@@ -15,8 +15,8 @@ use crate::family::Family;
 use crate::lookup::check::Questions;
 use crate::measure::{Clock, Turn, alternate_told};
 use crate::peer::{Peer, Row};
-use crate::progress::Progress;
 use crate::table::{Table, Tables};
+use fingerpost_command::progress::Progress;
 
 /// What to measure.
 pub struct BuildOptions {
@@ -41,7 +41,7 @@ const EDGES: usize = 50_000;
 ///
 /// # Errors
 /// When there is no table, or none of the algorithms has its family.
-pub fn build(options: &BuildOptions, progress: &mut dyn Progress) -> Result<BenchDocument> {
+pub fn build(options: &BuildOptions, progress: &mut Progress) -> Result<BenchDocument> {
     let mut runs = Vec::new();
     if let Some(table) = &options.tables.v4 {
         runs.extend(of_family(table, options, progress));
@@ -55,7 +55,7 @@ pub fn build(options: &BuildOptions, progress: &mut dyn Progress) -> Result<Benc
 fn of_family<A: Family>(
     table: &Table<A>,
     options: &BuildOptions,
-    progress: &mut dyn Progress,
+    progress: &mut Progress,
 ) -> Vec<Run> {
     let rows = A::named(&options.algorithms);
     if rows.is_empty() && !options.peers.iter().any(|row| row.family == A::FAMILY) {
@@ -167,7 +167,7 @@ fn one_start<A: Family>(
 mod tests {
     use super::*;
     use crate::document::Answers;
-    use crate::progress::Silent;
+    use fingerpost_command::progress::Progress;
     use fingerpost_lpm::Prefix;
 
     #[test]
@@ -181,7 +181,7 @@ mod tests {
             peers: Vec::new(),
             load_limit: crate::peer::LOAD_LIMIT,
         };
-        let runs = build(&options, &mut Silent).unwrap().runs;
+        let runs = build(&options, &mut Progress::silent()).unwrap().runs;
         let [dxr, radix] = &runs[..] else { panic!("{runs:?}") };
         assert!(dxr.median.is_none() && dxr.note.contains("limit exceeded"), "{}", dxr.note);
         assert_eq!((radix.samples.len(), radix.answers), (2, Answers::Ok));

@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::Serialize;
 
 use crate::document::{Answers, BenchDocument, Machine, Run, Unit, percentile};
-use crate::progress::Progress;
+use fingerpost_command::progress::Progress;
 
 /// A run of both programs, compared.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -63,7 +63,7 @@ pub fn compare(
     [before, after]: [&Path; 2],
     arguments: &[String],
     rounds: usize,
-    progress: &mut dyn Progress,
+    progress: &mut Progress,
 ) -> Result<Comparison> {
     ensure!(rounds >= LEAST_ROUNDS, "{rounds} rounds: an interval needs {LEAST_ROUNDS}");
     let mut documents: [Vec<BenchDocument>; 2] = [Vec::new(), Vec::new()];
@@ -170,7 +170,7 @@ mod tests {
 
     use super::*;
     use crate::document::{Kind, TableInfo};
-    use crate::progress::Silent;
+    use fingerpost_command::progress::Progress;
 
     /// A program that prints documents, whose run takes so many ns.
     fn program(name: &str, ns: f64, wrong: u64) -> PathBuf {
@@ -198,16 +198,17 @@ mod tests {
     fn the_faster_program_has_the_greater_ratio() {
         let (old, new) = (program("old", 100.0, 0), program("new", 80.0, 0));
         let arguments = ["forward".to_owned(), "--x".to_owned()];
-        let compared = compare([&old, &new], &arguments, 7, &mut Silent).unwrap();
+        let compared = compare([&old, &new], &arguments, 7, &mut Progress::silent()).unwrap();
         let row = &compared.runs[0];
         assert_eq!((row.before, row.after, row.rounds), (100.0, 80.0, 7));
         assert_eq!((row.ratio, row.low, row.high), (1.25, 1.25, 1.25));
         let calls = fs::read_to_string(old.with_extension("calls")).unwrap();
         assert_eq!(calls, "bench forward --x --json\n".repeat(7));
         let bad = program("bad", 80.0, 1);
-        let error = compare([&old, &bad], &arguments, 7, &mut Silent).unwrap_err().to_string();
+        let error =
+            compare([&old, &bad], &arguments, 7, &mut Progress::silent()).unwrap_err().to_string();
         assert!(error.contains("wrong answers"), "{error}");
-        assert!(compare([&old, &new], &arguments, 5, &mut Silent).is_err());
+        assert!(compare([&old, &new], &arguments, 5, &mut Progress::silent()).is_err());
         fs::remove_dir_all(old.parent().unwrap()).unwrap();
     }
 

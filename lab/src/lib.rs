@@ -19,7 +19,6 @@ mod namespace;
 pub mod papers;
 pub mod peer;
 pub mod program;
-pub mod progress;
 mod scratch;
 pub mod syn;
 pub mod table;

@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use fingerpost_command::load::Reader;
 use fingerpost_lpm::oracle::Oracle;
 use fingerpost_lpm::{Addr, NextHopId, Prefix, RouteStore};
 use fingerpost_route::AnyPrefix;
-use fingerpost_route::source::table::TableReader;
+use fingerpost_route::source::table::PeerChoice;
 
 use crate::document::{BenchDocument, Run, TableInfo};
 use crate::machine::machine;
@@ -109,8 +110,7 @@ impl Tables {
         for file in files {
             let file = file.as_ref();
             let name = file.display().to_string();
-            let reader = TableReader::open(file)?;
-            for entry in reader {
+            for entry in Reader::open(file, PeerChoice::First)? {
                 let entry = entry?;
                 let next = u32::try_from(numbers.len() + 1).context("too many next hops")?;
                 let number = *numbers.entry((entry.prefix.family(), entry.hop)).or_insert(next);

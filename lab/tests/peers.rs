@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
+use fingerpost_command::progress::Progress;
 use fingerpost_lab::peer::{self, LOAD_LIMIT, Peer, Row};
-use fingerpost_lab::progress::Silent;
 use fingerpost_lab::table::{Table, Tables};
 use fingerpost_lab::update::changes::Recorded;
 use fingerpost_lab::{Answers, Mode, Unit, UpdateOptions, update};
@@ -162,7 +162,7 @@ fn what_a_peer_refuses_is_said_beside_its_figures() {
         seed: 1,
     };
     std::fs::remove_file(&file).unwrap();
-    let runs = update(&options, &mut Silent).unwrap().runs;
+    let runs = update(&options, &mut Progress::silent()).unwrap().runs;
     let find = |name: &str, who: &str, unit| {
         let mut found = runs.iter().filter(|run| {
             run.name == name && run.algorithm.as_deref() == Some(who) && run.unit == unit

@@ -102,7 +102,7 @@ fn check_manifest(room: &Room, text: &str) -> Vec<String> {
             // Anything else would keep it out of kernels and small devices.
             LPM => needed && dependency != "libc",
             // It is built before anything is installed.
-            "xtask" => !matches!(&*dependency, "anyhow" | "serde_json"),
+            "xtask" => !matches!(&*dependency, "anyhow" | "indicatif" | "serde_json"),
             _ => false,
         };
         if alone {

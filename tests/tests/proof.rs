@@ -29,6 +29,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use std::{env, fs, panic, thread};
 
+use fingerpost_command::progress::Progress;
 use fingerpost_lpm::registry::Rows;
 use fingerpost_lpm::testing::{
     Addresses, Fleet, Mismatch, Questions, Refused, Rig, Rng, Stream, Wrong, drive, probes,
@@ -108,6 +109,11 @@ fn side_by_side<T: Sync>(items: &[T], each: impl Fn(&T) + Sync) {
     });
 }
 
+/// Progress of a long proof, several of which run at a time.
+fn progress() -> Progress {
+    if long() { Progress::lines() } else { Progress::silent() }
+}
+
 /// A row, and what it built.
 type Built<A> = (&'static Algorithm<A>, Arc<dyn Lookup<A>>);
 
@@ -158,8 +164,10 @@ fn every_lookup<A: Rows>() {
 fn ask<A: Addr>(source: &Source, routes: &[Route<A>], count: usize, group: &mut Group<A>) {
     let mut left = count;
     let mut round = 0;
+    let mut progress = progress();
     while left > 0 && !group.readers.is_empty() {
         let now = left.min(ROUND);
+        progress.step(&format!("addresses, {}", source.name), count - left, count);
         let seed = SEED + round;
         let questions = Questions::new(routes, now, seed);
         side_by_side(&group.readers, |(row, lookup)| {
@@ -246,9 +254,13 @@ fn updates<A: Addr>(
     let mut edges = Addresses::new(Stream::Edges, &prefixes, SEED);
     let mut changes = Changes { rng: Rng::new(SEED), routes, longest, made: VecDeque::new() };
     let (mut done, mut steps, mut refused, mut wrong) = (0, 0usize, 0, Vec::new());
+    let mut progress = progress();
     while done < count && !fleet.members.is_empty() {
         let wanted = changes.step(most);
         steps += 1;
+        if steps.is_multiple_of(CLOSELY) {
+            progress.step(&format!("updates, {}", source.name), done, count);
+        }
         let when = format!("seed {SEED:#x}, step {steps}, after {done} updates");
         match fleet.apply(&wanted, &mut NoReaders) {
             Ok(()) => done += wanted.len(),
@@ -270,10 +282,6 @@ fn updates<A: Addr>(
         if done / (count / 10) > (done - wanted.len().min(done)) / (count / 10) {
             let found = fleet.check_all();
             expel(&mut fleet, found, &when, &mut wrong);
-            if long() {
-                let (routes, secs) = (fleet.routes.len(), began.elapsed().as_secs());
-                println!("IPv{}: {done} updates, {routes} routes, {secs} s", A::FAMILY);
-            }
         }
     }
     let spent: Vec<_> = fleet.members.iter().map(|member| member.spent).collect();

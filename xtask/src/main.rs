@@ -1,15 +1,27 @@
 //! The list of what can be done, as `cargo xtask NAME`; nothing has to be installed first.
 //!
 //! Each task is a few plain commands, printed before they run, that work as well when typed by hand.
-//! This crate needs nothing but the standard library and `anyhow`, so that it is built in seconds.
+//! This crate needs little beside the standard library, so that it is built in seconds.
 
 mod cost;
 mod debian;
 mod fuzz;
 mod lanes;
 mod lines;
+/// Messages of what is shared with the programs.
+mod output {
+    pub(crate) fn message(words: &str) {
+        eprintln!("xtask: {words}");
+    }
+
+    /// No message comes while a command runs.
+    pub(crate) fn drawn(_: fn(&mut dyn FnMut())) {}
+}
 mod package;
 mod peers;
+#[path = "../../crates/command/src/progress.rs"]
+#[allow(unreachable_pub, dead_code, reason = "shared with the programs, which use all of it")]
+mod progress;
 mod sanitize;
 mod sh;
 #[path = "../../tests/src/source.rs"]

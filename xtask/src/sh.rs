@@ -7,6 +7,8 @@ use std::process::{Command, ExitStatus, Stdio};
 
 use anyhow::{Context, Result, bail};
 
+use crate::progress::Progress;
+
 /// The root of the checkout, where every command runs unless it has another folder.
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the root").to_path_buf()
@@ -85,17 +87,20 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Prints and runs; returns what it wrote to standard output.
+/// Prints and runs, with the time so far as progress; returns what it wrote to standard output.
 ///
 /// # Errors
 /// When it cannot be started, does not exit with 0, or writes something that is not UTF-8.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     println!("$ {}", shown(command));
+    let mut progress = Progress::new();
+    progress.tell(&command.get_program().to_string_lossy());
     let done = command
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
         .output()
         .with_context(|| format!("cannot start {}", shown(command)))?;
+    progress.done();
     if !done.status.success() {
         bail!("{}: {}", shown(command), done.status);
     }

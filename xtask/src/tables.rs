@@ -67,7 +67,7 @@ pub(crate) fn tables(args: &[String]) -> Result<()> {
         let file = out.join(made.name);
         fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
         check_sha256(&file, made.sha256)?;
-        sh::run(sh::command("xz -6 -T2 --force").arg(&file))?;
+        sh::output(sh::command("xz -6 -T2 --force").arg(&file))?;
         println!("{}.xz: {routes} routes, the text as shipped", file.display());
     }
     Ok(())

@@ -2,7 +2,7 @@
 //!
 //! [`dispatch`] has the registry row of a command and runs it, [`output`] has text, JSON and messages,
 //! [`choice`] the names of algorithms as values of options, [`load`] reads tables
-//! from files, [`save`] writes files, and [`plot`] draws SVG. `testing` checks the commands of a program: their help,
+//! from files, [`progress`] shows how far long work is, [`save`] writes files, and [`plot`] draws SVG. `testing` checks the commands of a program: their help,
 //! their examples and their recorded output.
 
 pub mod choice;
@@ -13,6 +13,7 @@ mod interrupt;
 pub mod load;
 pub mod output;
 pub mod plot;
+pub mod progress;
 pub mod save;
 #[cfg(feature = "testing")]
 pub mod testing;

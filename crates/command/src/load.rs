@@ -1,4 +1,4 @@
-//! Tables from files, for the commands that need no daemon.
+//! Tables from files, for the commands that need no daemon, with progress by the bytes of each file.
 //!
 //! Cost: the route store of each family (24 bytes a node for IPv4, 48 for IPv6, fewer than two nodes
 //! a route) and one entry a distinct next hop; a full IPv4 table loads in well under a second.
@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 
 use fingerpost_lpm::{Addr, NextHopId, Prefix, RouteStore, Rows};
 use fingerpost_route::AnyPrefix;
-use fingerpost_route::source::SourceError;
-use fingerpost_route::source::table::{FileHop, PeerChoice, TableReader};
+use fingerpost_route::source::table::{FileHop, PeerChoice, TableEntry, TableReader};
+use fingerpost_route::source::{Rejected, SourceError};
 
 use crate::dispatch::{Exit, Failure};
 use crate::output::message;
+use crate::progress::Progress;
 
 /// An address family, and its routes of the tables.
 pub trait Family: Rows {
@@ -108,8 +109,7 @@ impl Tables {
     }
 
     fn read(&mut self, file: &Path, peer: PeerChoice) -> Result<(), Failure> {
-        let reader = TableReader::open(file).map_err(|error| failed(&error))?;
-        let mut reader = reader.with_peer(peer);
+        let mut reader = Reader::open(file, peer).map_err(|error| failed(&error))?;
         let before = self.read;
         for entry in &mut reader {
             match entry {
@@ -149,6 +149,53 @@ impl Tables {
     /// When a table was cut short; the message is printed already.
     pub fn verdict(&self) -> Result<(), Failure> {
         if self.cut { Err(Failure::Reported(Exit::Failed)) } else { Ok(()) }
+    }
+}
+
+/// Reader of the routes of a file that shows its progress.
+pub struct Reader {
+    table: TableReader,
+    progress: Progress,
+    entries: u64,
+}
+
+/// Routes between two looks at the clock.
+const LOOK: u64 = 4096;
+
+impl Reader {
+    /// Opens a file as [`TableReader::open`] does.
+    ///
+    /// # Errors
+    /// Likewise.
+    pub fn open(file: &Path, peer: PeerChoice) -> Result<Self, SourceError> {
+        let table = TableReader::open(file)?.with_peer(peer);
+        // What is no regular file has no length.
+        let len = std::fs::metadata(file).ok().filter(std::fs::Metadata::is_file);
+        let name = file.file_name().unwrap_or(file.as_os_str()).display();
+        let mut progress = Progress::new();
+        progress.bytes(&format!("reading {name}"), 0, len.map(|file| file.len()));
+        Ok(Self { table, progress, entries: 0 })
+    }
+
+    /// What made no sense so far.
+    pub fn rejected(&self) -> &Rejected {
+        self.table.rejected()
+    }
+}
+
+impl Iterator for Reader {
+    type Item = Result<TableEntry, SourceError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.entries += 1;
+        if self.entries.is_multiple_of(LOOK) {
+            self.progress.at(self.table.read_bytes());
+        }
+        let entry = self.table.next();
+        if entry.is_none() {
+            self.progress.done();
+        }
+        entry
     }
 }
 

@@ -103,6 +103,14 @@ pub fn redirect(sink: fn(&str)) {
     let _ = REDIRECTED.set(sink);
 }
 
+/// What has drawn on the terminal: it makes room for what is written beside it.
+static DRAWN: OnceLock<fn(&mut dyn FnMut())> = OnceLock::new();
+
+/// Has `beside` make room on the terminal for each message from now on; the first call counts.
+pub(crate) fn drawn(beside: fn(&mut dyn FnMut())) {
+    let _ = DRAWN.set(beside);
+}
+
 /// Prints one line on standard error. Quoted text cannot break the line or move the cursor.
 pub fn message(words: impl fmt::Display) {
     let words = words.to_string();
@@ -120,7 +128,11 @@ pub fn message(words: impl fmt::Display) {
         return;
     }
     // With standard error closed there is no place left for it.
-    let _ = io::stderr().write_all(line.as_bytes());
+    let mut write = || drop(io::stderr().write_all(line.as_bytes()));
+    match DRAWN.get() {
+        Some(beside) => beside(&mut write),
+        None => write(),
+    }
 }
 
 /// A column: its heading, and the cell of a thing.

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::{Args, Subcommand};
+use fingerpost_command::progress::Progress;
 use fingerpost_lpm::testing::{Mismatch, Questions};
 use fingerpost_lpm::{Algorithm, NextHopId, UpdateError};
 use serde::Serialize;
@@ -128,19 +129,14 @@ fn check<A: Family>(tables: &Tables, arguments: &Arguments, checks: &mut Vec<Che
     if half.routes.is_empty() || rows.is_empty() {
         return;
     }
-    let start = Instant::now();
+    let (count, len, family) = (arguments.count, half.routes.len(), A::FAMILY);
+    let mut progress = Progress::new();
+    progress.tell(&format!("IPv{family}: the oracle answers {count} addresses on {len} routes"));
     let routes: Vec<_> = half.routes.iter().map(|(prefix, &hop)| (prefix, hop)).collect();
     let questions = Questions::new(&routes, arguments.count as usize, arguments.seed);
-    let ms = start.elapsed().as_millis();
-    let (count, len, family) = (arguments.count, routes.len(), A::FAMILY);
-    message(format_args!(
-        "IPv{family}: the oracle answered {count} addresses on {len} routes in {ms} ms"
-    ));
-    for row in rows {
-        let check = check_row(row, half, &questions);
-        let Check { algorithm, answers, addresses, .. } = &check;
-        message(format_args!("IPv{family}: {algorithm}: {answers}, {addresses} addresses"));
-        checks.push(check);
+    for (done, row) in rows.iter().enumerate() {
+        progress.step(&format!("IPv{family}: {}", row.name), done, rows.len());
+        checks.push(check_row(row, half, &questions));
     }
 }
 

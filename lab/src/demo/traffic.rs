@@ -5,10 +5,11 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
+use fingerpost_command::load::Reader;
 use fingerpost_lpm::oracle::Oracle as Lpm;
 use fingerpost_lpm::{Addr, NextHopId, Prefix, Rng};
 use fingerpost_packet::frame::wire::checksum;
-use fingerpost_route::source::table::{FileHop, TableReader};
+use fingerpost_route::source::table::{FileHop, PeerChoice};
 use fingerpost_route::{AnyPrefix, Mac};
 
 use super::lab::{SOURCE_MAC, hop_addr, hop_mac, hop_port, port_mac};
@@ -35,7 +36,7 @@ impl Oracle {
     pub(super) fn read(paths: &[PathBuf]) -> Result<Self> {
         let mut oracle = Self { v4: Lpm::new(), v6: Lpm::new(), prefixes: Vec::new() };
         for path in paths {
-            for entry in TableReader::open(path).context("the shipped tables")? {
+            for entry in Reader::open(path, PeerChoice::First).context("the shipped tables")? {
                 let entry = entry.context("the shipped tables")?;
                 let hop = hop_number(entry.hop).context("next hop not of the shipped tables")?;
                 match entry.prefix {

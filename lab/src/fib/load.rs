@@ -13,8 +13,8 @@ use crate::cores::pin;
 use crate::document::{Run, Unit};
 use crate::family::Family;
 use crate::measure::Clock;
-use crate::progress::Progress;
 use crate::table::{Table, Tables};
+use fingerpost_command::progress::Progress;
 
 /// What one round took and left.
 #[derive(Default)]
@@ -49,7 +49,7 @@ pub(super) fn routes(tables: &Tables) -> usize {
 }
 
 /// `load`, `withdraw-all` and `bytes-per-route`.
-pub(super) fn measure(options: &FibOptions, progress: &mut dyn Progress) -> Vec<Run> {
+pub(super) fn measure(options: &FibOptions, progress: &mut Progress) -> Vec<Run> {
     let tables = &options.tables;
     let mut runs = [
         blank("load", Unit::Ms),

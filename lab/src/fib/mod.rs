@@ -24,9 +24,9 @@ use anyhow::{Result, bail};
 
 use crate::document::{BenchDocument, Kind, Run, Unit};
 use crate::measure::Plan;
-use crate::progress::Progress;
 use crate::table::Tables;
 use crate::update::changes::Recorded;
+use fingerpost_command::progress::Progress;
 
 pub use outside::{Peer, find, peers};
 
@@ -50,7 +50,7 @@ pub struct FibOptions {
 ///
 /// # Errors
 /// When there is no table.
-pub fn fib(options: &FibOptions, progress: &mut dyn Progress) -> Result<BenchDocument> {
+pub fn fib(options: &FibOptions, progress: &mut Progress) -> Result<BenchDocument> {
     if options.tables.v4.is_none() && options.tables.v6.is_none() {
         bail!("no table");
     }

@@ -13,9 +13,9 @@ use crate::cores::pin;
 use crate::document::{Run, Unit};
 use crate::family::Family;
 use crate::measure::{Clock, Measured, Plan, sample_beside};
-use crate::progress::Progress;
 use crate::table::{Table, Tables};
 use crate::update::changes::{Changes, random_pairs};
+use fingerpost_command::progress::Progress;
 
 /// Updates between commits, of which the FIB takes what is due. A source hands over what one read of its
 /// socket gave, and 64 KiB of netlink are some 800 routes.
@@ -219,7 +219,7 @@ pub(super) fn beside(
     options: &FibOptions,
     updates: &Updates,
     plan: Plan,
-    progress: &mut dyn Progress,
+    progress: &mut Progress,
 ) -> Run {
     let mut run = blank("lookups-during-updates", Unit::Share);
     if std::thread::available_parallelism().map_or(1, std::num::NonZero::get) < 2 {
@@ -249,7 +249,7 @@ fn shares<A: Family>(
     updates: &Updates,
     plan: Plan,
     run: &mut Run,
-    progress: &mut dyn Progress,
+    progress: &mut Progress,
 ) -> Result<()> {
     ensure!(updates.len() > 0, "no update for the families of the table");
     let prefixes: Vec<_> = table.routes.iter().map(|route| route.0).collect();

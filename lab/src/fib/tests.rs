@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::document::Answers;
-use crate::progress::Silent;
 use crate::table::Table;
+use fingerpost_command::progress::Progress;
 use fingerpost_lpm::Prefix;
 
 /// Routes of both families, some inside others, on `hops` next hops.
@@ -38,7 +38,7 @@ fn skipped(note: &str) -> bool {
 
 #[test]
 fn every_run_has_its_name_and_right_answers() {
-    let document = fib(&options(40), &mut Silent).unwrap();
+    let document = fib(&options(40), &mut Progress::silent()).unwrap();
     let names: Vec<_> = document.runs.iter().map(|run| (run.name.as_str(), run.unit)).collect();
     let want = [
         ("load", Unit::Ms),
@@ -91,10 +91,10 @@ fn a_recorded_stream_brings_next_hops_of_its_own() {
 fn what_cannot_be_made_is_said() {
     let mut options = options(40);
     options.tables = Tables::default();
-    assert!(fib(&options, &mut Silent).is_err());
+    assert!(fib(&options, &mut Progress::silent()).is_err());
     let far = vec![(Prefix::masked(0x0101_0000_u32, 16), 70_000)];
     options.tables.v4 = Some(Table::new("v4", far));
-    let document = fib(&options, &mut Silent).unwrap();
+    let document = fib(&options, &mut Progress::silent()).unwrap();
     for run in document.runs {
         assert!(run.median.is_none(), "{run:?}");
         assert!(skipped(&run.note) || run.note.contains("next hops: at most"), "{run:?}");
@@ -135,7 +135,7 @@ fn peers_do_the_same() {
             options.tables.v6.as_mut().unwrap().thin(30);
         }
         let updates = replay::Updates::of(&options);
-        let runs = (peer.measure)(&options, &updates, &mut Silent);
+        let runs = (peer.measure)(&options, &updates, &mut Progress::silent());
         if skipped(&runs[0].note) {
             continue;
         }

@@ -20,8 +20,8 @@ use crate::cores::pin;
 use crate::document::{Mode, Run, Unit};
 use crate::family::Family;
 use crate::measure::Plan;
-use crate::progress::Progress;
 use crate::table::Table;
+use fingerpost_command::progress::Progress;
 
 /// A change that is not seen for so long counts as a wrong answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -299,7 +299,7 @@ fn keep(run: &mut Run, times: Vec<f64>) {
 pub(super) fn loss<A: Family>(
     table: &Table<A>,
     options: &FibOptions,
-    progress: &mut dyn Progress,
+    progress: &mut Progress,
 ) -> Vec<Run> {
     let mut runs = Vec::new();
     for (name, how) in [("nexthop-loss", How::Route), ("nexthop-loss-link", How::Link)] {

@@ -17,8 +17,8 @@ use crate::document::{Kind, Mode, Run, Unit};
 use crate::family::Family;
 use crate::measure::{Clock, Plan, Turn, alternate_told, sample};
 use crate::peer::Row;
-use crate::progress::Progress;
 use crate::table::Table;
+use fingerpost_command::progress::Progress;
 
 /// Prefixes whose edges are looked up.
 const EDGES: usize = 250_000;
@@ -58,7 +58,7 @@ impl<'a, A: Family> Contest<'a, A> {
         table: &'a Table<A>,
         rows: &[&'static Algorithm<A>],
         options: &'a LookupOptions,
-        progress: &mut dyn Progress,
+        progress: &mut Progress,
     ) -> Self {
         progress.tell(&format!("IPv{}: computing the expected answers", A::FAMILY));
         let oracle = table.oracle();
@@ -81,7 +81,7 @@ impl<'a, A: Family> Contest<'a, A> {
     }
 
     /// Measures one stream: all its runs in turns.
-    pub(super) fn stream(&mut self, stream: Stream, progress: &mut dyn Progress) -> Vec<Run> {
+    pub(super) fn stream(&mut self, stream: Stream, progress: &mut Progress) -> Vec<Run> {
         progress.tell(&format!("IPv{}: checking answers to {}", A::FAMILY, stream.name()));
         let prefixes: Vec<_> = self.table.routes.iter().map(|route| route.0).collect();
         let options = self.options;
@@ -220,7 +220,7 @@ fn teams<A: Family>(
 fn measure<A: Family>(
     all: Vec<(Run, Runner<A>)>,
     options: &LookupOptions,
-    progress: &mut dyn Progress,
+    progress: &mut Progress,
 ) -> Vec<Run> {
     let mut plan = Plan::new(options.seconds, options.samples);
     plan.clock = Clock::Thread;

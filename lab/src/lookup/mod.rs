@@ -29,9 +29,9 @@ pub use self::streams::Stream;
 use crate::document::{BenchDocument, Mode, Run};
 use crate::family::Family;
 use crate::peer::{LOAD_LIMIT, Row};
-use crate::progress::Progress;
 use crate::table::{Table, Tables};
 use crate::trace::Trace;
+use fingerpost_command::progress::Progress;
 
 /// What to measure.
 pub struct LookupOptions {
@@ -90,7 +90,7 @@ impl Default for LookupOptions {
 ///
 /// # Errors
 /// When there is no table, or none of the algorithms has its family.
-pub fn lookup(options: &LookupOptions, progress: &mut dyn Progress) -> Result<BenchDocument> {
+pub fn lookup(options: &LookupOptions, progress: &mut Progress) -> Result<BenchDocument> {
     let mut runs = Vec::new();
     if let Some(table) = &options.tables.v4 {
         runs.extend(of_family(table, options, progress)?);
@@ -104,7 +104,7 @@ pub fn lookup(options: &LookupOptions, progress: &mut dyn Progress) -> Result<Be
 fn of_family<A: Family>(
     table: &Table<A>,
     options: &LookupOptions,
-    progress: &mut dyn Progress,
+    progress: &mut Progress,
 ) -> Result<Vec<Run>> {
     let rows = A::named(&options.algorithms);
     let outside = options.peers.iter().any(|row| row.family == A::FAMILY);

@@ -3,7 +3,7 @@
 use super::entries::{machine_efficiencies, rounded, shares};
 use super::*;
 use crate::document::{Answers, Kind, Unit};
-use crate::progress::Silent;
+use fingerpost_command::progress::Progress;
 use fingerpost_lpm::Prefix;
 
 fn options() -> LookupOptions {
@@ -27,7 +27,7 @@ fn every_algorithm_is_measured_in_every_way() {
         streams: vec![Stream::Uniform, Stream::Zipf, Stream::SequentialPrefix],
         ..options()
     };
-    let document = lookup(&options, &mut Silent).unwrap();
+    let document = lookup(&options, &mut Progress::silent()).unwrap();
     assert_eq!((document.tables.len(), document.table.family), (2, 4));
     let streams = options.streams.len();
     for (family, rows) in [(4, fingerpost_lpm::v4().count()), (6, fingerpost_lpm::v6().count())] {
@@ -75,12 +75,12 @@ fn what_a_table_exceeds_is_not_measured() {
         ceilings: false,
         ..options()
     };
-    let runs = lookup(&options, &mut Silent).unwrap().runs;
+    let runs = lookup(&options, &mut Progress::silent()).unwrap().runs;
     let found: Vec<_> = runs.iter().map(|run| (&run.name[..], run.median.is_some())).collect();
     assert_eq!(found, [("dxr16", false), ("radix", true)]);
     assert!(runs[0].note.contains("limit exceeded"), "{}", runs[0].note);
     let none = LookupOptions { algorithms: vec!["nothing".into()], ..options };
-    assert!(lookup(&none, &mut Silent).is_err());
+    assert!(lookup(&none, &mut Progress::silent()).is_err());
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn several_threads_have_a_run_of_their_own() {
         threads: vec![1, 2, 3],
         ..options()
     };
-    let runs = lookup(&options, &mut Silent).unwrap().runs;
+    let runs = lookup(&options, &mut Progress::silent()).unwrap().runs;
     let ours: Vec<_> = runs.iter().filter(|run| run.kind == Kind::Published).collect();
     assert_eq!(ours.iter().map(|run| run.threads).collect::<Vec<_>>(), [2, 3, 1]);
     assert!(ours[0].efficiency > Some(0.0) && ours[2].efficiency.is_none());
@@ -126,10 +126,10 @@ fn a_trace_has_addresses_of_one_family_or_both() {
         ceilings: false,
         ..options()
     };
-    let runs = lookup(&options, &mut Silent).unwrap().runs;
+    let runs = lookup(&options, &mut Progress::silent()).unwrap().runs;
     assert!(runs.len() == 2 && runs.iter().all(|run| run.wrong == 0 && run.median.is_some()));
     options.trace = Some(Trace { v4: vec![1], v6: Vec::new() });
-    let error = lookup(&options, &mut Silent).unwrap_err().to_string();
+    let error = lookup(&options, &mut Progress::silent()).unwrap_err().to_string();
     assert_eq!(error, "the trace has no IPv6 address");
 }
 

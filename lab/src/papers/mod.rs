@@ -26,10 +26,10 @@ use crate::document::{BenchDocument, Mode, Run};
 use crate::family::Family;
 use crate::lookup::{LookupOptions, Stream, lookup};
 use crate::machine::machine;
-use crate::progress::Progress;
 use crate::table::{Table, Tables};
 use crate::trace::Trace;
 use crate::update::changes::Recorded;
+use fingerpost_command::progress::Progress;
 
 /// What to measure.
 #[derive(Clone, Debug)]
@@ -86,7 +86,7 @@ pub struct Papers {
 ///
 /// # Errors
 /// When the folder holds no table, or one cannot be read.
-pub fn papers(options: &PapersOptions, progress: &mut dyn Progress) -> Result<Papers> {
+pub fn papers(options: &PapersOptions, progress: &mut Progress) -> Result<Papers> {
     let (v4, v6) = load(&options.tables)?;
     let machine = machine();
     let named = &options.sections;
@@ -165,7 +165,7 @@ fn files(folder: &Path, is_it: impl Fn(&str) -> bool) -> Result<Vec<PathBuf>> {
 /// What is written and measured so far.
 struct Paper<'a> {
     options: &'a PapersOptions,
-    progress: &'a mut dyn Progress,
+    progress: &'a mut Progress,
     runs: Vec<Run>,
     files: Vec<(String, String)>,
     text: String,
@@ -264,8 +264,8 @@ fn stats<A: Family>(table: &Table<A>, name: &str) -> Vec<(&'static str, u64)> {
 mod tests {
     use super::*;
     use crate::document::Unit;
-    use crate::progress::Silent;
     use fingerpost_command::plot::well_formed;
+    use fingerpost_command::progress::Progress;
 
     const TITLES: [&str; 14] = [
         "### DXR: SEQ, RND and REP",
@@ -304,14 +304,14 @@ mod tests {
             sections: Vec::new(),
         };
         assert!(options.recorded.is_some());
-        let made = papers(&options, &mut Silent);
+        let made = papers(&options, &mut Progress::silent());
         options.trace = Some(Trace { v4: vec![0x0a00_0001], v6: Vec::new() });
         options.recorded = None;
         options.sections = vec!["routebricks".to_owned()];
-        let only = papers(&options, &mut Silent).unwrap().files;
+        let only = papers(&options, &mut Progress::silent()).unwrap().files;
         assert!(only[0].1.contains(TITLES[12]) && !only[0].1.contains(TITLES[0]));
         options.sections.clear();
-        let with_trace = papers(&options, &mut Silent).unwrap();
+        let with_trace = papers(&options, &mut Progress::silent()).unwrap();
         std::fs::remove_dir_all(&folder).unwrap();
         let made = made.unwrap();
 
@@ -349,6 +349,6 @@ mod tests {
         }
         assert!(runs.iter().any(|run| run.name == "stream" && run.median > Some(0.0)));
         assert_eq!(made.document.tables.len(), 2);
-        assert!(papers(&options, &mut Silent).is_err());
+        assert!(papers(&options, &mut Progress::silent()).is_err());
     }
 }

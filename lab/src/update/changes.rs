@@ -4,13 +4,14 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, ensure};
+use fingerpost_command::load::Reader;
 use fingerpost_lpm::input::{self, MOST_STREAM_BYTES};
 use fingerpost_lpm::testing::Rng;
 use fingerpost_lpm::{Addr, NextHopId, Prefix};
 use fingerpost_route::AnyPrefix;
 use fingerpost_route::bgp::mrt::{Message, Records, is_updates};
 use fingerpost_route::bgp::update::Statement;
-use fingerpost_route::source::table::TableReader;
+use fingerpost_route::source::table::PeerChoice;
 use fingerpost_route::source::table::decompress::Decoded;
 
 use crate::table::Table;
@@ -112,7 +113,7 @@ impl Recorded {
     fn table(file: &Path) -> Result<Self> {
         let mut hops = HashMap::new();
         let mut entries = Vec::new();
-        for entry in TableReader::open(file)? {
+        for entry in Reader::open(file, PeerChoice::First)? {
             let entry = entry?;
             let next = u32::try_from(hops.len()).context("too many next hops")?;
             entries.push((entry.prefix, Some(*hops.entry(entry.hop).or_insert(next))));

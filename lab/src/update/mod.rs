@@ -30,8 +30,8 @@ use crate::family::Family;
 use crate::lookup::check::Questions;
 use crate::measure::{Clock, Plan, Turn, alternate_told};
 use crate::peer::Row;
-use crate::progress::Progress;
 use crate::table::{Table, Tables};
+use fingerpost_command::progress::Progress;
 
 /// What to measure.
 pub struct UpdateOptions {
@@ -62,7 +62,7 @@ const EDGES: usize = 50_000;
 ///
 /// # Errors
 /// When there is no table, or none of the algorithms has its family.
-pub fn update(options: &UpdateOptions, progress: &mut dyn Progress) -> Result<BenchDocument> {
+pub fn update(options: &UpdateOptions, progress: &mut Progress) -> Result<BenchDocument> {
     let mut runs = Vec::new();
     if let Some(table) = &options.tables.v4 {
         runs.extend(of_family(table, options, progress));
@@ -76,7 +76,7 @@ pub fn update(options: &UpdateOptions, progress: &mut dyn Progress) -> Result<Be
 fn of_family<A: Family>(
     table: &Table<A>,
     options: &UpdateOptions,
-    progress: &mut dyn Progress,
+    progress: &mut Progress,
 ) -> Vec<Run> {
     let mut plan = Plan::new(options.seconds, options.samples);
     plan.clock = Clock::Thread;
@@ -118,7 +118,7 @@ fn turns<A: Family>(
     changes: &Changes<A>,
     options: &UpdateOptions,
     plan: Plan,
-    progress: &mut dyn Progress,
+    progress: &mut Progress,
 ) -> Vec<Run> {
     let mut runs = Vec::new();
     let (mut writers, mut latencies) = (Vec::new(), Vec::new());

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::document::Answers;
-use crate::progress::Silent;
+use fingerpost_command::progress::Progress;
 use fingerpost_lpm::Prefix;
 
 fn options(algorithms: &[&str]) -> UpdateOptions {
@@ -26,7 +26,7 @@ fn pairs_streams_and_what_is_beside_them() {
     let mut options = options(&["radix", "dxr18"]);
     options.recorded = Some(Recorded::load(&file).unwrap());
     std::fs::remove_file(&file).unwrap();
-    let runs = update(&options, &mut Silent).unwrap().runs;
+    let runs = update(&options, &mut Progress::silent()).unwrap().runs;
     for algorithm in ["radix", "dxr18"] {
         let find = |name: &str, unit| {
             let is_it = |run: &&Run| {
@@ -50,7 +50,7 @@ fn pairs_streams_and_what_is_beside_them() {
 
 #[test]
 fn what_is_built_anew_is_not_withdrawn_from() {
-    let runs = update(&options(&["bsearch"]), &mut Silent).unwrap().runs;
+    let runs = update(&options(&["bsearch"]), &mut Progress::silent()).unwrap().runs;
     let left = runs.iter().find(|run| run.name == "withdraw-all").unwrap();
     assert_eq!((left.median, &*left.note), (None, "is built anew at every change"));
 }
@@ -60,10 +60,10 @@ fn what_a_table_exceeds_is_said() {
     let mut options = options(&["dxr16"]);
     let routes = (0..65_536 + 10).map(|n| (Prefix::masked(n << 10, 24), n + 1));
     options.tables.v4 = Some(Table::new("v4", routes.collect()));
-    let runs = update(&options, &mut Silent).unwrap().runs;
+    let runs = update(&options, &mut Progress::silent()).unwrap().runs;
     assert!(runs.iter().all(|run| run.median.is_none()), "{runs:?}");
     assert_eq!(runs.len(), 3);
     assert!(runs.iter().all(|run| run.note.contains("limit exceeded")), "{runs:?}");
     options.algorithms = vec!["nothing".into()];
-    assert!(update(&options, &mut Silent).is_err());
+    assert!(update(&options, &mut Progress::silent()).is_err());
 }

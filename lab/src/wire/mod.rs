@@ -28,10 +28,10 @@ use crate::document::{BenchDocument, Kind, Run, Unit};
 use crate::forward::stream::Stream;
 use crate::forward::world::{self, Ports};
 use crate::measure::{Turn, alternate_told};
-use crate::progress::Progress;
 use crate::table::Tables;
 use crate::traffic::Generator;
 use crate::xdp::lab::Lab;
+use fingerpost_command::progress::Progress;
 
 use ends::{Ends, KernelEnds, Load, Outcome};
 use latency::Latency;
@@ -293,7 +293,7 @@ impl Subject {
 ///
 /// # Errors
 /// When there is no table of IPv4, or a number of destinations that cannot be.
-pub fn wire(options: &WireOptions, progress: &mut (dyn Progress + Send)) -> Result<BenchDocument> {
+pub fn wire(options: &WireOptions, progress: &mut Progress) -> Result<BenchDocument> {
     ensure!((1..=MOST_DESTINATIONS).contains(&options.destinations), "1 to 65536 destinations");
     ensure!(!options.rows.is_empty(), "no path");
     // The thread that sends is kept on one core and goes in and out of namespaces.
@@ -315,7 +315,7 @@ pub fn wire(options: &WireOptions, progress: &mut (dyn Progress + Send)) -> Resu
     options.tables.document(runs)
 }
 
-fn measure(options: &WireOptions, progress: &mut dyn Progress) -> Result<Vec<Run>> {
+fn measure(options: &WireOptions, progress: &mut Progress) -> Result<Vec<Run>> {
     let Some(table) = &options.tables.v4 else { bail!("needs a table of IPv4") };
     let cores = cores::allowed();
     if let Some(&first) = cores.first() {
@@ -363,7 +363,7 @@ fn rounds(
     stand: &Stand,
     subjects: &mut [Subject],
     samples: usize,
-    progress: &mut dyn Progress,
+    progress: &mut Progress,
     what: &str,
     loads: impl Fn(&Subject) -> Vec<(usize, Load)>,
 ) {

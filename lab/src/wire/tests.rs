@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::document::Answers;
-use crate::progress::Silent;
+use fingerpost_command::progress::Progress;
 use fingerpost_lpm::Prefix;
 
 fn options(rows: Rows) -> WireOptions {
@@ -33,7 +33,7 @@ fn every_port_and_every_peer_forwards_as_the_oracle_says() {
         return println!("skipped: needs namespaces (FINGERPOST_QUICK is set)");
     }
     let rows: Rows = PATHS.iter().chain(PEERS).copied().collect();
-    let document = wire(&options(rows.clone()), &mut Silent).unwrap();
+    let document = wire(&options(rows.clone()), &mut Progress::silent()).unwrap();
     assert_eq!(document.runs.len(), rows.len());
     for (run, row) in document.runs.iter().zip(rows) {
         assert_eq!((&run.name[..], run.unit, run.kind), (row.name, Unit::Mpps, row.kind));
@@ -51,8 +51,11 @@ fn loads_have_runs_of_their_own() {
     if std::env::var_os("FINGERPOST_QUICK").is_some() {
         return println!("skipped: needs namespaces (FINGERPOST_QUICK is set)");
     }
-    let document =
-        wire(&WireOptions { loads: true, ..options(path("ring").unwrap()) }, &mut Silent).unwrap();
+    let document = wire(
+        &WireOptions { loads: true, ..options(path("ring").unwrap()) },
+        &mut Progress::silent(),
+    )
+    .unwrap();
     if !made(&document.runs[0]) {
         return;
     }

@@ -28,11 +28,11 @@ use crate::forward::features::{self, Crossing, Feature};
 use crate::forward::stream::{self, Stream};
 use crate::forward::world;
 use crate::measure::{Turn, alternate_told};
-use crate::progress::Progress;
 use crate::table::{Table, Tables};
 use crate::traffic::generator::{Feeder, WORTHWHILE};
 use crate::traffic::meter::{Expected, Reading};
 use crate::traffic::{Generator, Meter};
+use fingerpost_command::progress::Progress;
 
 use engine::{Engine, Frames, Internal, Ours, Row};
 use lab::Lab;
@@ -225,7 +225,7 @@ fn settled(meter: &Meter, sent: u64) -> Result<Reading> {
 ///
 /// # Errors
 /// When there is no table, or a number of destinations that cannot be.
-pub fn xdp(options: &XdpOptions, progress: &mut (dyn Progress + Send)) -> Result<BenchDocument> {
+pub fn xdp(options: &XdpOptions, progress: &mut Progress) -> Result<BenchDocument> {
     let with_customers;
     let options = if options.features.is_empty() {
         options
@@ -320,7 +320,7 @@ fn wanted(options: &XdpOptions) -> Vec<Wanted> {
     all
 }
 
-fn measure(options: &XdpOptions, two_cores: bool, progress: &mut dyn Progress) -> Result<Vec<Run>> {
+fn measure(options: &XdpOptions, two_cores: bool, progress: &mut Progress) -> Result<Vec<Run>> {
     let (tables, wanted) = (&options.tables, wanted(options));
     progress.tell("namespaces");
     let mut lab = Lab::new(1)?;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::document::{Answers, Kind};
-use crate::progress::Silent;
+use fingerpost_command::progress::Progress;
 use fingerpost_lpm::Prefix;
 
 fn options() -> XdpOptions {
@@ -29,7 +29,7 @@ fn options() -> XdpOptions {
 #[test]
 fn every_engine_forwards_as_the_oracle_says() {
     let options = options();
-    let document = xdp(&options, &mut Silent).unwrap();
+    let document = xdp(&options, &mut Progress::silent()).unwrap();
     let (wanted, mut measured) = (wanted(&options), 0);
     // Four more where anything could be measured: the input of a cluster, and updates beside packets.
     let more = document.runs.get(wanted.len()..).expect("a run for each that is wanted");
@@ -78,7 +78,7 @@ fn every_engine_forwards_as_the_oracle_says() {
 fn features_let_the_packets_pass_that_they_must() {
     let features = features::find("urpf,source-filter,acl10,acl1000").unwrap();
     let options = XdpOptions { engines: find("xdp").unwrap(), features, ..options() };
-    let document = xdp(&options, &mut Silent).unwrap();
+    let document = xdp(&options, &mut Progress::silent()).unwrap();
     let names: Vec<_> = document.runs.iter().map(|run| &run.name[..]).collect();
     let of = |family: u8| {
         let names = ["", "-urpf", "-source-filter", "-acl10", "-acl1000"]
@@ -114,7 +114,7 @@ fn engines_are_found_by_name() {
 fn numbers_of_destinations_have_a_limit() {
     for count in [0, MOST_DESTINATIONS + 1] {
         let options = XdpOptions { destinations: vec![count], ..options() };
-        let error = xdp(&options, &mut Silent).unwrap_err().to_string();
+        let error = xdp(&options, &mut Progress::silent()).unwrap_err().to_string();
         assert!(error.contains("1 to 65536"), "{error}");
     }
 }

@@ -10,6 +10,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{ArgMatches, Args};
+use fingerpost_command::progress::Progress;
 use fingerpost_lpm::{NextHopId, Prefix};
 use fingerpost_route::source::table::PeerChoice;
 use serde::Serialize;
@@ -255,6 +256,8 @@ impl<'a, A: Family> Side<'a, A> {
             return Ok(());
         }
         if let State::New = self.state {
+            let mut progress = Progress::new();
+            progress.tell(&format!("building the IPv{} table", A::FAMILY));
             match Built::named(self.algorithm, self.half)? {
                 Some(built) => self.look_up_by(built),
                 None => self.state = State::Lacking,

@@ -50,7 +50,6 @@ impl Subjects {
 
     /// The tables, split where `--syn` is given.
     pub(super) fn tables(&self) -> Result<Tables, Failure> {
-        message("reading the tables");
         let mut tables = Tables::load(&self.table)?;
         if let Some(number) = self.syn {
             let syn = if number == 1 { Syn::One } else { Syn::Two };

@@ -1,7 +1,7 @@
 //! `bench build`: its options.
 
 use clap::{ArgMatches, Args};
-use fingerpost_lab::progress::Bar;
+use fingerpost_command::progress::Progress;
 use fingerpost_lab::{BuildOptions, build};
 
 use super::super::command::{Failure, parsed};
@@ -36,6 +36,6 @@ pub(super) fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failu
         load_limit: arguments.subjects.load_limit(),
         samples: arguments.subjects.repeat,
     };
-    let document = build(&options, &mut Bar::new())?;
+    let document = build(&options, &mut Progress::new())?;
     draw_and_print("build", document, arguments.subjects.out.as_deref(), output)
 }

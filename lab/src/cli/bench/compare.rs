@@ -4,8 +4,8 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::{ArgMatches, Args};
+use fingerpost_command::progress::Progress;
 use fingerpost_lab::compare::{Comparison, LEAST_ROUNDS, compare};
-use fingerpost_lab::progress::Bar;
 
 use super::super::command::{Failure, parsed};
 use super::super::output::{Columns, Output, Report, message};
@@ -49,7 +49,7 @@ fn rounds(text: &str) -> Result<usize, String> {
 pub(super) fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
     let Compare { before, after, rounds, arguments } = parsed(matches)?;
     message(format_args!("{rounds} rounds of bench {}", arguments.join(" ")));
-    let compared = compare([&before, &after], &arguments, rounds, &mut Bar::new())?;
+    let compared = compare([&before, &after], &arguments, rounds, &mut Progress::new())?;
     Ok(output.print(&Printed(compared))?)
 }
 

@@ -3,14 +3,14 @@
 use std::path::PathBuf;
 
 use clap::{ArgMatches, Args};
+use fingerpost_command::progress::Progress;
 use fingerpost_lab::fib::find;
-use fingerpost_lab::progress::Bar;
 use fingerpost_lab::table::Tables;
 use fingerpost_lab::update::changes::Recorded;
 use fingerpost_lab::{FibOptions, fib};
 
 use super::super::command::{Failure, parsed};
-use super::super::output::{Output, message};
+use super::super::output::Output;
 use super::arguments::{found_by, positive, seconds};
 use super::print::draw_and_print;
 
@@ -61,7 +61,6 @@ struct Fib {
 pub(super) fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
     let arguments: Fib = parsed(matches)?;
     let recorded = arguments.stream_file.as_deref().map(Recorded::load).transpose()?;
-    message("reading the tables");
     let options = FibOptions {
         tables: Tables::load(&arguments.table)?,
         recorded,
@@ -70,6 +69,6 @@ pub(super) fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failu
         samples: arguments.repeat,
         seed: arguments.seed,
     };
-    let document = fib(&options, &mut Bar::new())?;
+    let document = fib(&options, &mut Progress::new())?;
     draw_and_print("fib", document, arguments.out.as_deref(), output)
 }

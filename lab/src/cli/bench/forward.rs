@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgMatches, Args, ValueEnum};
+use fingerpost_command::progress::Progress;
 use fingerpost_lab::forward::{Feature, Stream, find_features};
 use fingerpost_lab::peer::find_loops;
-use fingerpost_lab::progress::Bar;
 use fingerpost_lab::table::Tables;
 use fingerpost_lab::wire::{MOST_DESTINATIONS, Rows};
 use fingerpost_lab::xdp::LEAST_PACKETS;
@@ -171,7 +171,6 @@ fn known(mut names: impl Iterator<Item = &'static str>, name: &str) -> Option<&'
 /// Measures and prints.
 pub(super) fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
     let arguments: Forward = parsed(matches)?;
-    message("reading the tables");
     let name = |own: Option<String>| own.unwrap_or_else(|| arguments.algorithm.clone());
     let v4 = known(fingerpost_lpm::v4().map(|row| row.name), &name(arguments.algorithm_v4));
     let v6 = known(fingerpost_lpm::v6().map(|row| row.name), &name(arguments.algorithm_v6));
@@ -233,7 +232,7 @@ pub(super) fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failu
             _ if ports_done => continue,
             _ => {
                 ports_done = true;
-                wire(&end_to_end, &mut Bar::new())?
+                wire(&end_to_end, &mut Progress::new())?
             }
         };
         match &mut document {

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgMatches, Args};
+use fingerpost_command::progress::Progress;
 use fingerpost_lab::lookup::Stream as Keys;
-use fingerpost_lab::progress::Bar;
 use fingerpost_lab::trace::Trace;
 use fingerpost_lab::{LookupOptions, Mode, lookup};
 
@@ -91,7 +91,7 @@ pub(super) fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failu
         load_limit: arguments.subjects.load_limit(),
         trace,
     };
-    let document = lookup(&options, &mut Bar::new())?;
+    let document = lookup(&options, &mut Progress::new())?;
     draw_and_print("lookup", document, arguments.subjects.out.as_deref(), output)
 }
 

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
 use clap::{ArgMatches, Args};
+use fingerpost_command::progress::Progress;
 use fingerpost_lab::papers::{SECTIONS, recorded};
-use fingerpost_lab::progress::Bar;
 use fingerpost_lab::trace::Trace;
 use fingerpost_lab::update::changes::Recorded;
 use fingerpost_lab::{PapersOptions, papers};
@@ -86,7 +86,7 @@ pub(super) fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failu
         keys: arguments.keys,
         sections: arguments.sections,
     };
-    let made = papers(&options, &mut Bar::new())?;
+    let made = papers(&options, &mut Progress::new())?;
     if let Some(folder) = &arguments.out {
         write(folder, &made.files)?;
     }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{ArgMatches, Args};
-use fingerpost_lab::progress::Bar;
+use fingerpost_command::progress::Progress;
 use fingerpost_lab::update::changes::Recorded;
 use fingerpost_lab::{UpdateOptions, update};
 
@@ -58,6 +58,6 @@ pub(super) fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failu
         samples: arguments.subjects.repeat,
         seed: arguments.seed,
     };
-    let document = update(&options, &mut Bar::new())?;
+    let document = update(&options, &mut Progress::new())?;
     draw_and_print("update", document, arguments.subjects.out.as_deref(), output)
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use clap::{ArgMatches, Args};
-use fingerpost_lab::progress::Bar;
+use fingerpost_command::progress::Progress;
 use fingerpost_lab::table::Tables;
 use fingerpost_lab::xdp::{LEAST_PACKETS, MOST_DESTINATIONS, find};
 use fingerpost_lab::{BenchDocument, XdpOptions, xdp};
@@ -65,7 +65,6 @@ fn destinations(text: &str) -> Result<usize, String> {
 /// Measures and prints.
 pub(super) fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
     let arguments: Xdp = parsed(matches)?;
-    message("reading the tables");
     let options = XdpOptions {
         tables: Tables::load(&arguments.table)?,
         engines: find(&arguments.engine)?,
@@ -82,7 +81,7 @@ pub(super) fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failu
 
 /// Measures, and prints each reason once why runs are missing.
 pub(super) fn measured(options: &XdpOptions) -> Result<BenchDocument, Failure> {
-    let document = xdp(options, &mut Bar::new())?;
+    let document = xdp(options, &mut Progress::new())?;
     let notes = document.runs.iter().map(|run| run.note.as_str());
     let skipped: BTreeSet<_> = notes.filter(|note| note.starts_with("skipped: ")).collect();
     skipped.into_iter().for_each(message);

@@ -22,7 +22,7 @@ use crate::fib::FibOptions;
 use crate::fib::replay::Updates;
 use crate::fib::world;
 use crate::namespace::{Namespace, need, write_lines};
-use crate::progress::Progress;
+use fingerpost_command::progress::Progress;
 
 const NAME: &str = "bird";
 
@@ -32,7 +32,7 @@ pub(super) const PEER: Peer =
 /// Time between requests while it reads its file.
 const TICK: Duration = Duration::from_millis(5);
 
-fn measure(options: &FibOptions, updates: &Updates, progress: &mut dyn Progress) -> Vec<Run> {
+fn measure(options: &FibOptions, updates: &Updates, progress: &mut Progress) -> Vec<Run> {
     let load = blank(NAME, "load", Unit::Ms);
     let jobs = Jobs::new(options, updates);
     progress.tell("bird: load");

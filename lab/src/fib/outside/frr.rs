@@ -19,7 +19,7 @@ use crate::fib::FibOptions;
 use crate::fib::replay::Updates;
 use crate::fib::world;
 use crate::namespace::{Namespace, Talk, write_lines};
-use crate::progress::Progress;
+use fingerpost_command::progress::Progress;
 
 const NAME: &str = "frr";
 
@@ -38,7 +38,7 @@ const TICK: Duration = Duration::from_millis(20);
 /// How long zebra may take to be there.
 const START_LIMIT: Duration = Duration::from_secs(10);
 
-fn measure(options: &FibOptions, updates: &Updates, progress: &mut dyn Progress) -> Vec<Run> {
+fn measure(options: &FibOptions, updates: &Updates, progress: &mut Progress) -> Vec<Run> {
     let run = blank(NAME, "load", Unit::Ms);
     let jobs = Jobs::new(options, updates);
     progress.tell("frr: load");

@@ -18,8 +18,8 @@ use crate::fib::FibOptions;
 use crate::fib::replay::Updates;
 use crate::fib::world;
 use crate::namespace::{Namespace, Talk, write_lines};
-use crate::progress::Progress;
 use crate::update::changes::Changes;
+use fingerpost_command::progress::Progress;
 
 const NAME: &str = "kernel";
 
@@ -35,7 +35,7 @@ fn object(family: u8, hop: u32) -> u32 {
     if family == 4 { hop } else { V6_OBJECTS + hop }
 }
 
-fn measure(options: &FibOptions, updates: &Updates, progress: &mut dyn Progress) -> Vec<Run> {
+fn measure(options: &FibOptions, updates: &Updates, progress: &mut Progress) -> Vec<Run> {
     let load = blank(NAME, "load", Unit::Ms);
     let jobs = Jobs::new(options, updates);
     let namespace = match prepare(&jobs) {

@@ -22,8 +22,8 @@ use super::replay::Updates;
 use super::{FibOptions, check, visible, world};
 use crate::document::{Kind, Run, Unit};
 use crate::family::Family;
-use crate::progress::Progress;
 use crate::table::Table;
+use fingerpost_command::progress::Progress;
 
 /// Registry row: another program.
 pub struct Peer {
@@ -32,7 +32,7 @@ pub struct Peer {
     /// One line.
     pub summary: &'static str,
     /// All its runs; one with a note where it cannot be had.
-    pub(super) measure: fn(&FibOptions, &Updates, &mut dyn Progress) -> Vec<Run>,
+    pub(super) measure: fn(&FibOptions, &Updates, &mut Progress) -> Vec<Run>,
 }
 
 static PEERS: &[Peer] = &[kernel::PEER, bird::PEER, frr::PEER];

@@ -107,6 +107,11 @@ impl Decoded {
         self.kind
     }
 
+    /// Bytes of the input that were read so far.
+    pub fn read_bytes(&self) -> u64 {
+        self.seen.bytes()
+    }
+
     /// Some of the plain bytes; 0 at the end.
     ///
     /// # Errors

@@ -430,6 +430,11 @@ impl TableReader {
         self
     }
 
+    /// Bytes of the input that were read so far, as they are stored.
+    pub fn read_bytes(&self) -> u64 {
+        self.input.read_bytes()
+    }
+
     /// Number of records: [`TableParser::records`].
     pub fn records(&self) -> u64 {
         self.parser.records()

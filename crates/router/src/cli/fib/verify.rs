@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use fingerpost_command::progress::Progress;
 use hyper::Method;
 
 use super::super::command::{Exit, Failure};
@@ -18,7 +19,10 @@ both ends of every range of addresses with one route, and in between. Difference
 the first ones are listed, with exit code 5.";
 
 pub(super) fn run(at: &At, output: &mut Output) -> Result<(), Failure> {
+    let mut progress = Progress::new();
+    progress.tell("comparing the lookups of all tables with the RIB");
     let found: Verification = at.client()?.send(Method::POST, "/v1/verify", &())?;
+    progress.done();
     output.print(&found)?;
     if found.mismatches == 0 { Ok(()) } else { Err(Failure::Reported(Exit::Differences)) }
 }

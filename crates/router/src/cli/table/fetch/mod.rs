@@ -7,11 +7,11 @@ mod collector;
 mod http;
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, IsTerminal, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use clap::Args;
+use fingerpost_command::progress::Progress;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
@@ -179,14 +179,17 @@ fn copy(mut reply: Reply, have: u64, to: &mut File, name: &str) -> io::Result<()
     if reply.start < have {
         to.set_len(reply.start)?;
     }
-    let mut progress = Progress::new(name, reply.start, reply.len);
+    let mut progress = Progress::new();
+    progress.bytes(name, reply.start, reply.len);
+    let mut at = reply.start;
     let mut buffer = vec![0; 1 << 16];
     loop {
         match reply.body.read(&mut buffer) {
             Ok(0) => break,
             Ok(len) => {
                 to.write_all(&buffer[..len])?;
-                progress.add(len as u64);
+                at += len as u64;
+                progress.at(at);
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
@@ -212,77 +215,4 @@ fn sha256(path: &Path) -> io::Result<(String, u64)> {
         bytes += len as u64;
     }
     Ok((hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect(), bytes))
-}
-
-/// Progress on standard error: one line that changes, on a terminal, and a line every few seconds elsewhere.
-struct Progress<'a> {
-    name: &'a str,
-    start: u64,
-    at: u64,
-    len: Option<u64>,
-    begun: Instant,
-    shown: Instant,
-    is_terminal: bool,
-}
-
-impl<'a> Progress<'a> {
-    fn new(name: &'a str, start: u64, len: Option<u64>) -> Self {
-        let now = Instant::now();
-        let is_terminal = io::stderr().is_terminal();
-        Self { name, start, at: start, len, begun: now, shown: now, is_terminal }
-    }
-
-    fn add(&mut self, bytes: u64) {
-        const ON_TERMINAL: Duration = Duration::from_millis(200);
-        const ELSEWHERE: Duration = Duration::from_secs(5);
-        self.at += bytes;
-        if self.shown.elapsed() < if self.is_terminal { ON_TERMINAL } else { ELSEWHERE } {
-            return;
-        }
-        self.shown = Instant::now();
-        let words = self.words(self.begun.elapsed());
-        if self.is_terminal {
-            // A terminal that is gone takes no progress.
-            let _ = write!(io::stderr(), "\r{words}\x1b[K");
-        } else {
-            message(words);
-        }
-    }
-
-    #[allow(clippy::cast_precision_loss, reason = "for people")]
-    fn words(&self, time: Duration) -> String {
-        const MIB: f64 = 1_048_576.0;
-        let rate = (self.at - self.start) as f64 / time.as_secs_f64().max(1e-9);
-        let (name, at) = (self.name, self.at as f64);
-        let Some(len) = self.len.map(|len| len as f64) else {
-            return format!("{name}: {:.1} MiB, {:.1} MiB/s", at / MIB, rate / MIB);
-        };
-        let share = 100.0 * at / len.max(1.0);
-        let left = (len - at).max(0.0) / rate.max(1e-9);
-        let (at, len, rate) = (at / MIB, len / MIB, rate / MIB);
-        format!("{name}: {share:.0} %, {at:.1} of {len:.1} MiB, {rate:.1} MiB/s, {left:.0} s left")
-    }
-}
-
-impl Drop for Progress<'_> {
-    fn drop(&mut self) {
-        if self.is_terminal && self.shown > self.begun {
-            let _ = writeln!(io::stderr());
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn progress_has_rate_and_time_left() {
-        let mut progress = Progress::new("f", 1 << 20, Some(9 << 20));
-        progress.at = 3 << 20;
-        let words = progress.words(Duration::from_secs(4));
-        assert_eq!(words, "f: 33 %, 3.0 of 9.0 MiB, 0.5 MiB/s, 12 s left");
-        progress.len = None;
-        assert_eq!(progress.words(Duration::from_secs(4)), "f: 3.0 MiB, 0.5 MiB/s");
-    }
 }

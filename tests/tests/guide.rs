@@ -1,4 +1,5 @@
-//! Runs the commands of README and of the guide, each page in a router of its own in network namespaces.
+//! Runs the commands of the book, each page in a router of its own in network namespaces: those of README and of the guide,
+//! and of every other page that has some. Of commands that do not run the names and options are checked.
 //!
 //! A page names its lab in a comment: `<!-- lab: router -->` is a router with the interfaces `lan0` (10.0.1.1,
 //! fd01::1) and `wan0` (10.0.2.1, fd02::1) and a host on each link, .2, whose default route leads there.
@@ -9,7 +10,7 @@
 //! | ` ```sh ` | runs and has to succeed |
 //! | ` ```sh background ` | starts and keeps running until `<!-- stop -->`, which sends SIGTERM, or the end |
 //! | ` ```sh fails ` | runs and has to fail |
-//! | ` ```sh not run: REASON ` | is counted |
+//! | ` ```sh not run: REASON ` | is counted; commands of this repository have to know its options |
 //! | ` ```toml NAME `, ` ```click NAME `, ` ```text NAME ` | is written to the file NAME; without NAME it is not used |
 //!
 //! Comments do what readers do elsewhere: `<!-- until: COMMAND -->` repeats a command in the router until it
@@ -35,6 +36,7 @@ enum Step {
     Until(String),
     Stop,
     Write(String, String),
+    /// Commands that do not run here.
     NotRun(String),
 }
 
@@ -63,6 +65,8 @@ fn steps(text: &str) -> Result<Vec<(usize, Step)>, String> {
                 line,
                 match word {
                     "lab" => continue,
+                    // Where a page is from.
+                    word if word.starts_with("Made by ") => continue,
                     "stop" => Step::Stop,
                     "until" => Step::Until(command()),
                     "run" => Step::Run(Place::Router, command()),
@@ -71,6 +75,8 @@ fn steps(text: &str) -> Result<Vec<(usize, Step)>, String> {
                     _ => return Err(format!("{line}: no comment `{word}`")),
                 },
             ));
+        } else if is_command(text) {
+            return Err(format!("{line}: a command in no block that runs or is marked: {text}"));
         } else if let Some(info) = text.strip_prefix("```") {
             let mut body = String::new();
             loop {
@@ -87,17 +93,63 @@ fn steps(text: &str) -> Result<Vec<(usize, Step)>, String> {
                     ("sh", "") => Step::Run(Place::Router, body),
                     ("sh", "background") => Step::Background(body),
                     ("sh", "fails") => Step::Fails(body),
-                    ("sh", rest) if rest.starts_with("not run: ") => Step::NotRun(rest.to_owned()),
+                    ("sh", rest) if rest.starts_with("not run: ") => Step::NotRun(body),
                     ("toml" | "click" | "text", name) if !name.is_empty() => {
                         Step::Write(name.to_owned(), body)
                     }
-                    ("toml" | "click" | "text" | "json", "") => continue,
+                    ("toml" | "click" | "text" | "json" | "rust", "") => continue,
                     _ => return Err(format!("{line}: no block `{info}`")),
                 },
             ));
         }
     }
     Ok(all)
+}
+
+/// Whether a line is an indented command: such blocks are for what is written elsewhere, as into a session.
+fn is_command(line: &str) -> bool {
+    let Some(words) = line.strip_prefix("    ") else { return false };
+    let first = words.split(' ').next().unwrap_or_default();
+    ["fingerpost", "fingerpost-lab", "cargo", "sudo", "chrt"].contains(&first)
+}
+
+/// Words of each command of a block that does not run.
+fn commands(block: &str) -> Vec<Vec<String>> {
+    let whole = block.replace("\\\n", " ");
+    let words = |line: &str| {
+        let line = line.split(" #").next().unwrap_or_default();
+        let words = line.split_ascii_whitespace().map(str::to_owned);
+        words.skip_while(|word| word == "sudo" || word.contains('=')).collect::<Vec<_>>()
+    };
+    whole.lines().map(words).filter(|words| !words.is_empty()).collect()
+}
+
+/// Checks the options of a command of ours by its help, and names of tasks and tests; what is wrong.
+fn unknown(words: &[String]) -> Option<String> {
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let root = fingerpost_tests::root();
+    let program = fingerpost_tests::program()?;
+    let arguments = match words[..] {
+        ["chrt", _, _, "fingerpost" | "fingerpost-lab", ref arguments @ ..]
+        | ["fingerpost" | "fingerpost-lab", ref arguments @ ..] => arguments,
+        ["cargo", "xtask", "bench" | "demo", ..] => &words[2..],
+        ["cargo", "xtask", task, ..] => {
+            let tasks = fs::read_to_string(root.join("xtask/src/main.rs")).expect("it is there");
+            let is_there = tasks.contains(&format!("name: \"{task}\""));
+            return (!is_there).then(|| format!("cargo xtask has no {task}"));
+        }
+        ["cargo", "test", .., "--test", test, "--", "--nocapture"] => {
+            let is_there = root.join(format!("tests/tests/{test}.rs")).exists();
+            return (!is_there).then(|| format!("there is no test {test}"));
+        }
+        _ => return None,
+    };
+    let own = arguments.iter().take_while(|word| !["--", ">", "|"].contains(*word));
+    let output = Command::new(program).args(own).arg("--help").output().expect("it is there");
+    let said = String::from_utf8_lossy(&output.stderr);
+    // An algorithm that this program was built without is known all the same.
+    let is_known = output.status.success() || said.contains("is in programs built with");
+    (!is_known).then(|| format!("{}: {said}", words.join(" ")))
 }
 
 /// A router with a folder for files, and the program in its path.
@@ -234,10 +286,10 @@ impl Drop for Lab {
 }
 
 fn pages() -> Vec<source::File> {
-    let mut pages = source::files("docs/guide", ".md");
-    pages.extend(
-        source::files(".", "README.md").into_iter().filter(|page| page.path == "README.md"),
-    );
+    let beside = ["README.md", "CONTRIBUTING.md", "fuzz/README.md", "lab/peers/README.md"];
+    let mut pages = source::files("docs", ".md");
+    let all = source::files(".", ".md").into_iter();
+    pages.extend(all.filter(|page| beside.contains(&page.path.as_str())));
     pages
 }
 
@@ -265,9 +317,36 @@ fn commands_of_the_guide_work() {
             }
         }
     }
-    println!("{run} steps of the guide run, {not_run} blocks marked as not run");
+    println!("{run} steps of the book run, {not_run} blocks marked as not run");
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n\n"));
     assert!(only.is_some() || run > 40, "{run} steps are not the guide");
+}
+
+#[test]
+fn commands_that_do_not_run_have_their_names_and_options() {
+    if fingerpost_tests::lab().is_none() {
+        return fingerpost_tests::skip("the programs");
+    }
+    let (mut checked, mut wrong) = (0, Vec::new());
+    for page in pages() {
+        for (line, step) in steps(&page.text).unwrap_or_else(|why| panic!("{}:{why}", page.path)) {
+            let Step::NotRun(block) = step else { continue };
+            for command in commands(&block) {
+                checked += 1;
+                let why = unknown(&command);
+                wrong.extend(why.map(|why| format!("{}:{line}: {why}", page.path)));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+    assert!(checked > 40, "{checked} commands are not the book");
+    let one = |line: &str| unknown(&commands(line)[0]);
+    assert_eq!(one("A=1 cargo xtask soak proof  # x"), None);
+    assert!(
+        one("cargo xtask soke").is_some() && one("cargo test --test a -- --nocapture").is_some()
+    );
+    assert_eq!(one("chrt -f 10 fingerpost bench lookup \\\n  --table V4"), None);
+    assert!(one("fingerpost-lab bench lookup --tabel V4").is_some());
 }
 
 #[test]
@@ -286,10 +365,11 @@ fn pages_are_read_as_steps() {
             run(Place::Lan, "e"),
             Step::Stop,
             Step::Write("f.toml".to_owned(), "g\n".to_owned()),
-            Step::NotRun("not run: builds".to_owned()),
+            Step::NotRun("i\n".to_owned()),
         ]
     );
     assert_eq!(steps("```sh\na\n").unwrap_err(), "1: a block without end");
+    assert!(steps("x\n\n    cargo xtask help\n").is_err());
     assert_eq!(steps("```bash\na\n```").unwrap_err(), "1: no block `bash`");
     assert_eq!(steps("<!-- tell: x -->").unwrap_err(), "1: no comment `tell`");
 }

@@ -96,8 +96,9 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "docs",
-        usage: "",
-        summary: "docs/reference anew, and the documentation of every crate, in target/doc; warnings fail",
+        usage: "[book]",
+        summary: "docs/reference anew, the API of every crate in target/doc, and all pages as one book in target/book; warnings \
+                  and broken links fail",
         run: docs,
     },
     Task {
@@ -178,14 +179,27 @@ fn lab(command: &str, args: &[String]) -> Result<()> {
     std::process::exit(status.code().unwrap_or(1));
 }
 
+/// The reference, the API and the book; or the book alone, of the pages as they are.
 fn docs(args: &[String]) -> Result<()> {
+    if args == ["book"] {
+        return book();
+    }
     // The pages of docs/reference, from a build of this moment.
     sh::run(&mut sh::command("cargo build --package fingerpost"))?;
     let mut pages = sh::command("cargo test --package fingerpost-tests --test reference");
     let program = sh::root().join("target/debug/fingerpost");
     sh::run(pages.env("FINGERPOST_ACCEPT", "1").env("FINGERPOST_BIN", program))?;
     let mut doc = sh::command("cargo doc --workspace --all-features --no-deps");
-    sh::run(doc.args(args).env("RUSTDOCFLAGS", DOC_FLAGS))
+    sh::run(doc.args(args).env("RUSTDOCFLAGS", DOC_FLAGS))?;
+    book()
+}
+
+/// The book, by a tool of a workspace of its own: its packages would double the time until `cargo xtask` itself runs.
+fn book() -> Result<()> {
+    let tool =
+        "cargo run --quiet --manifest-path xtask/book/Cargo.toml --target-dir target/book-tool";
+    let mut make = sh::command(tool);
+    sh::run(make.args(["--locked", "--", ".", "target/book"]))
 }
 
 /// Lists the breaches of the language rules below paths, or counts them by folder.

@@ -69,6 +69,7 @@ const STEPS: &[Step] = &[
     // Workspaces of their own.
     gate("format of peers", "cargo fmt --manifest-path lab/peers/crates/Cargo.toml --check"),
     gate("format of fuzz", "cargo fmt --manifest-path fuzz/Cargo.toml --check"),
+    gate("format of book", "cargo fmt --manifest-path xtask/book/Cargo.toml --check"),
     gate("lines", "cargo xtask lines"),
     // What is linked (deny.toml). Building cargo-deny takes longer than all other steps: it runs where it is installed,
     // and tests/tests/licences.rs holds the same by itself but for advisories.
@@ -88,6 +89,16 @@ const STEPS: &[Step] = &[
         env: &[("RUSTDOCFLAGS", crate::DOC_FLAGS)],
         quick: false,
         ..beside(gate("docs", "cargo doc --workspace --all-features --no-deps"))
+    },
+    // Every page is in it, and every link leads somewhere.
+    Step { quick: false, ..beside(gate("book", "cargo xtask docs book")) },
+    Step {
+        kind: Kind::Tests,
+        quick: false,
+        ..beside(gate(
+            "tests of book",
+            "cargo test --manifest-path xtask/book/Cargo.toml --target-dir target/book-tool --no-fail-fast -- --show-output",
+        ))
     },
     Step {
         kind: Kind::Tests,
@@ -380,7 +391,9 @@ fn component_missing(step: &str) -> Option<&'static str> {
             let missing = step == "advisories" && !has("cargo deny fetch db");
             return missing.then_some("the database of advisories (cargo deny fetch db)");
         }
-        "format" | "format of peers" | "format of fuzz" => ("cargo fmt --version", "rustfmt"),
+        "format" | "format of peers" | "format of fuzz" | "format of book" => {
+            ("cargo fmt --version", "rustfmt")
+        }
         "lint" => ("cargo clippy --version", "clippy"),
         _ => return None,
     };
@@ -401,7 +414,7 @@ mod tests {
     #[test]
     fn the_quick_check_builds_no_release_and_keeps_the_tests() {
         let quick: Vec<_> = STEPS.iter().filter(|step| step.quick).map(|step| step.name).collect();
-        let formats = ["format", "format of peers", "format of fuzz"];
+        let formats = ["format", "format of peers", "format of fuzz", "format of book"];
         let gates =
             ["lines", "deny", "advisories", "lint", "no_std", "examples in documentation", "tests"];
         assert_eq!(quick, [&formats[..], &gates].concat());

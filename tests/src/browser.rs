@@ -207,6 +207,35 @@ impl Browser {
         decoded(text)
     }
 
+    /// Share of the pixels of the window that differ from a picture (PNG), and share of those that are left out: texts with
+    /// digits, which are of the moment, and elements that `live` (a selector of CSS) matches.
+    ///
+    /// # Panics
+    /// When the picture is none.
+    pub fn differs(&mut self, from: &[u8], live: &str) -> (f64, f64) {
+        let taken = self.call("Page.captureScreenshot", json!({"format": "png"}));
+        let taken = taken["data"].as_str().expect("it is text");
+        let shares = self.value(&format!(
+            "(async () => {{ const read = async (text) => {{ const raw = Uint8Array.from(atob(text), (c) => c.charCodeAt(0)); const \
+             image = await createImageBitmap(new Blob([raw])); const to = new OffscreenCanvas(image.width, \
+             image.height).getContext('2d'); to.drawImage(image, 0, 0); return to; }}; const both = [await read('{taken}'), await \
+             read('{}')]; const [width, height] = [both[0].canvas.width, both[0].canvas.height]; if (both[1].canvas.width !== \
+             width || both[1].canvas.height !== height) return [1, 0]; const boxes = \
+             [...document.querySelectorAll({live:?})].map((e) => e.getBoundingClientRect()); const texts = \
+             document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT); while (texts.nextNode()) if \
+             (/\\d/.test(texts.currentNode.data)) {{ const range = document.createRange(); \
+             range.selectNodeContents(texts.currentNode); boxes.push(...range.getClientRects()); }} for (const to of both) {{ \
+             to.fillStyle = '#123456'; for (const box of boxes) to.fillRect(box.left - 12, box.top - 2, box.width + 24, box.height + \
+             4); }} const [a, b] = both.map((to) => to.getImageData(0, 0, width, height).data); let [differ, out] = [0, 0]; for (let \
+             i = 0; i < a.length; i += 4) {{ if (a[i] === 0x12 && a[i + 1] === 0x34 && a[i + 2] === 0x56) out++; else if \
+             (Math.abs(a[i] - b[i]) + Math.abs(a[i + 1] - b[i + 1]) + Math.abs(a[i + 2] - b[i + 2]) > 48) differ++; }} return [differ \
+             / width / height, out / width / height]; }})()",
+            encoded(from)
+        ));
+        let share = |at: usize| shares[at].as_f64().expect("it is a number");
+        (share(0), share(1))
+    }
+
     /// Addresses that the page has requested so far.
     pub fn requested(&self) -> &[String] {
         &self.requested
@@ -251,9 +280,32 @@ fn decoded(text: &str) -> Vec<u8> {
     bytes
 }
 
+/// Bytes in base64.
+fn encoded(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len() * 4 / 3 + 4);
+    for three in bytes.chunks(3) {
+        let value = three.iter().fold(0_u32, |value, &byte| value << 8 | u32::from(byte));
+        let value = value << (8 * (3 - three.len()));
+        for at in 0..4 {
+            let digit = DIGITS[(value >> (18 - 6 * at) & 63) as usize];
+            text.push(if at > three.len() { '=' } else { char::from(digit) });
+        }
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn base64_is_encoded() {
+        for bytes in [&b"abc"[..], b"ab", b"a", b"", b"\xff\xef\x00\x01"] {
+            assert_eq!(decoded(&encoded(bytes)), bytes);
+        }
+        assert_eq!(encoded(b"ab"), "YWI=");
+    }
 
     #[test]
     fn base64_is_decoded() {

@@ -85,19 +85,23 @@ impl Memory for HugePages {
     }
 }
 
-/// Requests huge pages under a vector, as far as whole ones lie in its room: to be called when it has
-/// got more, before that is touched.
+/// Requests huge pages under a vector with room for one: to be called when it has got more, before that is touched.
+///
+/// The advice is for all pages that it touches, its first and last included: an allocator that gave it a mapping of its own
+/// moves that mapping by the page tables when the vector grows, and cannot where only a part of it is advised.
 pub(crate) fn prefer_huge<T>(vec: &mut alloc::vec::Vec<T>) {
-    let from = vec.as_mut_ptr().cast::<u8>();
     let bytes = vec.capacity() * size_of::<T>();
-    let before = from.align_offset(HUGE_BYTES);
-    let whole = bytes.saturating_sub(before) / HUGE_BYTES * HUGE_BYTES;
-    if whole == 0 || cfg!(miri) {
+    if bytes < HUGE_BYTES || cfg!(miri) {
         return;
     }
-    // SAFETY: `before + whole` is at most `bytes`, so all of it is in the room of `vec`, which is borrowed;
-    // the advice changes no content. Where it is refused the pages stay small.
-    unsafe { libc::madvise(from.wrapping_add(before).cast(), whole, libc::MADV_HUGEPAGE) };
+    let from = vec.as_mut_ptr().cast::<u8>();
+    // SAFETY: it has no preconditions.
+    let Ok(page) = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }) else { return };
+    let before = from.addr() % page;
+    let whole = (before + bytes).next_multiple_of(page);
+    // SAFETY: the pages are mapped, as each has a byte of the room of `vec`; the advice changes no content, of what else is on
+    // them neither. Where it is refused the pages stay small.
+    unsafe { libc::madvise(from.wrapping_sub(before).cast(), whole, libc::MADV_HUGEPAGE) };
 }
 
 /// What a system has given for some memory, at the moment of the query.

@@ -170,6 +170,7 @@ fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     // First of all: a second daemon would take the first one's interfaces.
     let mut sockets = Sockets::claim(arguments.at.socket.as_deref(), &options.config)?;
     sys::catch_signals();
+    sys::map_large_allocations();
     log::begin(&options.config.log.level, options.config.log.format);
     let mut daemon = Daemon::start(&options)?;
     let kept = privilege::keep_to_forward(&files(arguments, &options.config));

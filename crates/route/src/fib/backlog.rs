@@ -14,10 +14,10 @@ const SMALL: usize = 4096;
 #[derive(Debug)]
 pub struct Backlog<A: Addr> {
     notes: Vec<(Prefix<A>, NextHopId)>,
-    /// Notes from here on came after the latest commit; all of them after a sort.
-    fresh_from: usize,
+    /// Prefixes of the notes since the latest commit, some repeated.
+    fresh: Vec<Prefix<A>>,
     /// Notes since the latest commit, repeated prefixes included.
-    fresh: usize,
+    fresh_notes: usize,
     /// Changes that are counted and no longer listed.
     unlisted: usize,
     /// Length at which the list is sorted.
@@ -26,7 +26,8 @@ pub struct Backlog<A: Addr> {
 
 impl<A: Addr> Default for Backlog<A> {
     fn default() -> Self {
-        Self { notes: Vec::new(), fresh_from: 0, fresh: 0, unlisted: 0, limit: SMALL }
+        let (notes, fresh) = (Vec::new(), Vec::new());
+        Self { notes, fresh, fresh_notes: 0, unlisted: 0, limit: SMALL }
     }
 }
 
@@ -37,7 +38,10 @@ impl<A: Addr> Backlog<A> {
             self.tidy();
         }
         self.notes.push((prefix, old));
-        self.fresh += 1;
+        if self.fresh.last() != Some(&prefix) {
+            self.fresh.push(prefix);
+        }
+        self.fresh_notes += 1;
     }
 
     /// Changes that readers do not see: at least as many as prefixes, and of listed ones at most about twice as many.
@@ -60,22 +64,22 @@ impl<A: Addr> Backlog<A> {
         self.unlisted
     }
 
-    /// Prefixes that changed since the latest commit, and perhaps older ones.
+    /// Prefixes that changed since the latest commit, perhaps repeated.
     pub fn fresh(&self) -> impl ExactSizeIterator<Item = Prefix<A>> + '_ {
-        self.notes[self.fresh_from..].iter().map(|&(prefix, _)| prefix)
+        self.fresh.iter().copied()
     }
 
     /// Marks all notes as known to a commit; returns how many came since the commit before.
     pub(super) fn age(&mut self) -> usize {
-        self.fresh_from = self.notes.len();
-        std::mem::take(&mut self.fresh)
+        self.fresh.clear();
+        self.fresh.shrink_to(SMALL);
+        std::mem::take(&mut self.fresh_notes)
     }
 
-    /// Counts the notes of earlier commits, and `more` changes, instead of listing them.
+    /// Counts the notes, and `more` changes, instead of listing them.
     pub(super) fn unlist(&mut self, more: usize) {
-        let aged = self.notes.drain(..self.fresh_from).len();
-        self.unlisted += aged + more;
-        self.fresh_from = 0;
+        self.unlisted += self.notes.len() + more;
+        self.notes.clear();
         self.shrink();
     }
 
@@ -87,18 +91,13 @@ impl<A: Addr> Backlog<A> {
     /// Forgets the listed changes, and the room of a large burst.
     pub fn clear(&mut self) {
         self.notes.clear();
-        (self.fresh_from, self.fresh) = (0, 0);
+        self.age();
         self.shrink();
     }
 
     /// Forgets the count of unlisted changes: the table was built.
     pub(super) fn clear_unlisted(&mut self) {
         self.unlisted = 0;
-    }
-
-    /// The listed prefixes, perhaps repeated.
-    pub(super) fn prefixes(&self) -> impl Iterator<Item = Prefix<A>> + '_ {
-        self.notes.iter().map(|&(prefix, _)| prefix)
     }
 
     /// Takes the first `most` of the listed changes, by address and length: [`Backlog::changes`].
@@ -111,7 +110,6 @@ impl<A: Addr> Backlog<A> {
         let rest = self.notes.split_off(most.min(self.notes.len()));
         let changes = self.changes(best);
         self.notes = rest;
-        self.fresh_from = self.notes.len();
         self.shrink();
         changes
     }
@@ -137,7 +135,6 @@ impl<A: Addr> Backlog<A> {
         self.notes.sort_by_key(|(prefix, _)| *prefix);
         self.notes.dedup_by_key(|(prefix, _)| *prefix);
         self.limit = SMALL.max(2 * self.notes.len());
-        self.fresh_from = 0;
     }
 }
 
@@ -195,7 +192,7 @@ mod tests {
         assert_eq!((backlog.age(), backlog.fresh().len()), (2, 0));
         backlog.push(prefix(4), NextHopId(5));
         backlog.unlist(0);
-        assert_eq!((backlog.unlisted(), backlog.listed(), backlog.len()), (2, 1, 3));
+        assert_eq!((backlog.unlisted(), backlog.listed(), backlog.len()), (3, 0, 3));
         assert!(backlog.fresh().eq([prefix(4)]));
         backlog.clear();
         backlog.clear_unlisted();

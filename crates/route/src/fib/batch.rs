@@ -8,7 +8,8 @@
 //!    the algorithm could not change in place last time, or a build is cheaper.
 //! 3. Others wait for the bucket of 50 ms in which the first of them came. A bucket with 25 changes or
 //!    more puts the round off to the end of the next one, so a storm pushes it on, bucket by bucket.
-//! 4. After a round of `t` the next one of this kind waits `9 t`: at most a tenth of a core.
+//! 4. After a round of `t` the next one of this kind waits `9 t`: at most a tenth of a core. What another thread
+//!    built is not the writer's time: changes that it can apply in place do not wait for it.
 //! 5. No change waits longer than a second, in spite of 3 and 4.
 //!
 //! Differs from FreeBSD (`fib_algo.c`): 2 and 4 are ours; the threshold is a comparison by >=, where
@@ -47,6 +48,8 @@ pub struct Round {
     pub built: bool,
     /// The algorithm could not change it in place.
     pub refused: bool,
+    /// Another thread built it.
+    pub beside: bool,
 }
 
 /// The policy's memory of one table.
@@ -149,8 +152,16 @@ impl Batching {
             }
         }
         self.earn(now);
-        self.credit_ns -= nanos(round.cost);
+        if !round.beside {
+            self.credit_ns -= nanos(round.cost);
+        }
         self.rest_until = Some(now + self.options.rest_after(round.cost));
+    }
+
+    /// Another thread has built a table, whose predecessor took the changes meanwhile: none has waited for it.
+    pub fn replaced(&mut self, took: Duration) {
+        self.settle();
+        self.build = Some(took);
     }
 
     /// Time from which readers do not see everything.
@@ -206,7 +217,7 @@ mod tests {
             batching: Batching::new(FibOptions::default()),
             start: Instant::now() + Duration::from_secs(100),
         };
-        let round = Round { cost, changes: 1, built: true, refused: true };
+        let round = Round { cost, changes: 1, built: true, refused: true, beside: false };
         // Long ago, so that nothing rests because of it.
         desk.batching.done(round, desk.start - Duration::from_secs(60));
         desk
@@ -220,7 +231,7 @@ mod tests {
             self.batching.offer(new, pending, false, self.at(ms))
         }
         fn round(&mut self, changes: usize, cost: Duration, ms: u32) {
-            let round = Round { cost, changes, built: false, refused: false };
+            let round = Round { cost, changes, built: false, refused: false, beside: false };
             self.batching.done(round, self.at(ms));
         }
     }
@@ -282,10 +293,10 @@ mod tests {
     #[test]
     fn a_round_rests_nine_times_its_cost_and_never_beyond_the_longest_delay() {
         let mut desk = rebuilder(4 * MS);
-        let round = Round { cost: 30 * MS, changes: 1, built: true, refused: true };
+        let round = Round { cost: 30 * MS, changes: 1, built: true, refused: true, beside: false };
         desk.batching.done(round, desk.at(0));
         assert_eq!(desk.offer(1, 1, 10), Due::At(desk.at(270)));
-        let round = Round { cost: 900 * MS, changes: 1, built: true, refused: true };
+        let round = Round { cost: 900 * MS, changes: 1, built: true, refused: true, beside: false };
         desk.batching.done(round, desk.at(300));
         assert_eq!(desk.offer(1, 1, 310), Due::At(desk.at(1310)), "the delay wins over the share");
     }
@@ -329,14 +340,34 @@ mod tests {
     fn a_build_in_between_does_not_make_later_changes_wait() {
         let mut desk =
             Desk { batching: Batching::new(FibOptions::default()), start: Instant::now() };
-        let first = Round { cost: 80 * MS, changes: 0, built: true, refused: false };
+        let first = Round { cost: 80 * MS, changes: 0, built: true, refused: false, beside: false };
         desk.batching.done(first, desk.at(0));
         assert_eq!(desk.offer(1, 1, 1), Due::Now, "a first build is no measure of changes");
-        let refused = Round { cost: 80 * MS, changes: 1, built: true, refused: true };
+        let refused =
+            Round { cost: 80 * MS, changes: 1, built: true, refused: true, beside: false };
         desk.batching.done(refused, desk.at(1));
         assert_ne!(desk.offer(1, 1, 2), Due::Now);
         desk.round(1, MS / 100, 900);
         assert_eq!(desk.offer(1, 1, 901), Due::Now);
+    }
+
+    #[test]
+    fn what_another_thread_built_costs_changes_no_wait() {
+        let cheap = |mut desk: Desk| desk.offer(1, 1, 1) == Due::Now;
+        let desk =
+            || Desk { batching: Batching::new(FibOptions::default()), start: Instant::now() };
+        let round =
+            |beside| Round { cost: 900 * MS, changes: 9, built: true, refused: false, beside };
+        for (beside, at_once) in [(false, false), (true, true)] {
+            let mut desk = desk();
+            desk.batching.done(round(beside), desk.at(0));
+            assert_eq!(cheap(desk), at_once);
+        }
+        let mut desk = desk();
+        desk.offer(1, 1_000_000, 0);
+        desk.batching.replaced(900 * MS);
+        assert_eq!(desk.batching.diverged(), None);
+        assert!(cheap(desk));
     }
 
     #[test]

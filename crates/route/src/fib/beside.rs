@@ -2,16 +2,15 @@
 //! changes since are written to it before readers get it.
 //!
 //! A prefix is in the copy with a next hop that it had while the copy was made. Every prefix that changed since the
-//! copy began is recorded, and written to the new table with the next hop of then; so a table without recorded prefixes
+//! copy began is recorded by the commit that follows, and written to the new table with the next hop of then; so a table without recorded prefixes
 //! left is in step with the routes. A table that does not take them is handed over with the prefixes that it lacks, if
 //! the one before it lacks them as well; after [`TRIES`] builds changes wait so that it does.
 //!
-//! Shape:  a list of prefixes and next hops, which the other thread makes a store of; a set of prefixes.
+//! Shape:  a list of prefixes and next hops, which the other thread makes a store of; a list of changed prefixes.
 //! Cost:   [`STEP`] or [`CATCH_UP`] a commit of the writer's thread; 12 bytes a prefix, and the store while the build runs.
 //! Limits: tables of fewer than [`FEWEST`] prefixes are built by the writer, unless a kernel reader prepares for each
 //!         ([`KernelAhead`](super::KernelAhead)).
 
-use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
@@ -23,6 +22,7 @@ use fingerpost_lpm::{
 };
 
 use super::Shared;
+use super::changed::Changed;
 
 /// Fewest prefixes of a table that is built beside: smaller ones take a millisecond or two.
 pub(super) const FEWEST: usize = 8192;
@@ -95,7 +95,7 @@ struct Work<A: Addr> {
     algorithm: &'static Algorithm<A>,
     shared: Option<Shared>,
     /// Prefixes that changed since the copy began.
-    changed: HashSet<Prefix<A>>,
+    changed: Changed<A>,
     stage: Stage<A>,
     due: Instant,
 }
@@ -162,7 +162,7 @@ impl<A: Addr> Beside<A> {
         shared: Option<Shared>,
         now: Instant,
     ) {
-        let (changed, stage) = (HashSet::new(), Stage::Copying(Vec::new()));
+        let (changed, stage) = (Changed::default(), Stage::Copying(Vec::new()));
         self.work = Some(Work { algorithm, shared, changed, stage, due: now });
     }
 
@@ -194,11 +194,6 @@ impl<A: Addr> Beside<A> {
         }
     }
 
-    /// Whether the table is there and takes the changes since.
-    pub(super) fn is_catching_up(&self) -> bool {
-        self.work.as_ref().is_some_and(|work| matches!(work.stage, Stage::CatchingUp(_)))
-    }
-
     /// Runs the next step. `best` sets the next hop of each change to the best of now.
     pub(super) fn step(
         &mut self,
@@ -212,6 +207,9 @@ impl<A: Addr> Beside<A> {
         let until = Instant::now() + STEP;
         work.stage = match work.stage {
             Stage::Copying(mut copy) => loop {
+                if copy.is_empty() {
+                    copy.reserve_exact(routes.prefixes());
+                }
                 let before = copy.len();
                 routes.piece(copy.last().map(|(prefix, _)| *prefix), COPIED, &mut copy);
                 if copy.len() == before {
@@ -239,15 +237,11 @@ impl<A: Addr> Beside<A> {
             Stage::CatchingUp(mut ready) => {
                 let (few, until) = (work.changed.len() <= FEW, until - STEP + CATCH_UP);
                 while !work.changed.is_empty() && (few || Instant::now() < until) {
-                    let some: Vec<_> = work.changed.iter().take(APPLIED).copied().collect();
+                    let (some, places) = work.changed.latest(APPLIED);
                     match ready.catch_up(&some, routes, best) {
-                        Ok(()) => {
-                            for prefix in &some {
-                                work.changed.remove(prefix);
-                            }
-                        }
+                        Ok(()) => work.changed.drop(places),
                         Err(UpdateError::Rebuild) => {
-                            let lacks = work.changed.into_iter().collect();
+                            let lacks = work.changed.into_prefixes();
                             return Progress::Ready(work.algorithm, ready, lacks);
                         }
                         Err(error) => return Progress::Failed(work.algorithm, error),

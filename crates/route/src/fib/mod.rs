@@ -18,6 +18,7 @@ pub mod backlog;
 pub mod batch;
 mod beside;
 mod calibrate;
+mod changed;
 pub mod choose;
 mod decision;
 pub mod options;
@@ -239,10 +240,8 @@ impl<A: Addr> Fib<A> {
         grace: &mut dyn Grace,
         now: Instant,
     ) -> Result<Brought, UpdateError> {
+        self.served.beside.record(self.backlog.fresh());
         let fresh = self.backlog.age();
-        if !self.state.is_listed() || self.served.beside.is_catching_up() {
-            self.served.beside.record(self.backlog.prefixes());
-        }
         if !self.state.is_listed() {
             self.backlog.unlist(0);
         }
@@ -285,7 +284,6 @@ impl<A: Addr> Fib<A> {
         if method == Method::Begun {
             return Ok(self.deferred());
         }
-        self.served.beside.record(changes.iter().map(|change| change.prefix));
         let published = !Arc::ptr_eq(&before, self.served.lookup());
         let built = matches!(method, Method::Built | Method::Refused);
         // A table that was built has the rest as well.
@@ -302,7 +300,8 @@ impl<A: Addr> Fib<A> {
             self.served.beside.pieces = (cost, count.max(1));
             return Ok(Brought { changes: brought, published, pending: self.pending() });
         }
-        let round = Round { cost, changes: count, built, refused: method == Method::Refused };
+        let refused = method == Method::Refused;
+        let round = Round { cost, changes: count, built, refused, beside: false };
         self.batching.done(round, now + cost);
         if count > 0 {
             let waited = since.map_or(Duration::ZERO, |t| now.saturating_duration_since(t));
@@ -370,10 +369,14 @@ impl<A: Addr> Fib<A> {
             runner.run(move || drop((before, routes)));
         }
         let changes = count.saturating_sub(lacks.len());
-        let round =
-            Round { cost: took, changes: changes.max(1), built: true, refused: !lacks.is_empty() };
         let since = self.batching.diverged();
-        self.batching.done(round, now);
+        if self.state.is_listed() {
+            self.batching.replaced(took);
+        } else {
+            let (changes, refused) = (changes.max(1), !lacks.is_empty());
+            let round = Round { cost: took, changes, built: true, refused, beside: true };
+            self.batching.done(round, now);
+        }
         self.finish(changes);
         self.counts.rounds += 1;
         let waited = since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
@@ -398,7 +401,6 @@ impl<A: Addr> Fib<A> {
     /// Counts the changes that wait, from here on, instead of listing them: the table will be built.
     fn unlist(&mut self, why: Event) {
         self.state = self.state.next(why);
-        self.served.beside.record(self.backlog.prefixes());
         self.backlog.unlist(0);
     }
 
@@ -415,6 +417,7 @@ impl<A: Addr> Fib<A> {
         now: Instant,
     ) -> Result<bool, UpdateError> {
         let before = self.served.lookup().clone();
+        self.served.beside.record(changes.iter().map(|change| change.prefix));
         self.bring(changes, routes, grace, now)?;
         Ok(!Arc::ptr_eq(&before, self.served.lookup()))
     }
@@ -429,11 +432,8 @@ impl<A: Addr> Fib<A> {
     ) -> Result<Method, UpdateError> {
         let result = self.try_all(changes, routes, grace, now);
         match &result {
-            // They are recorded: a copy of the routes from now on has them.
+            // A copy of the routes from now on has them.
             Ok(Method::Begun) => {
-                self.served.beside.record(changes.iter().map(|change| change.prefix));
-                self.served.beside.record(self.backlog.prefixes());
-                self.backlog.age();
                 self.backlog.unlist(changes.len());
                 self.state = self.state.next(Event::Unlisted);
             }
@@ -444,8 +444,6 @@ impl<A: Addr> Fib<A> {
             Err(error) => {
                 let pause = choose::pause(self.state.failed_rounds());
                 self.state = self.state.next(Event::RoundFailed(now));
-                self.served.beside.record(changes.iter().map(|change| change.prefix));
-                self.served.beside.record(self.backlog.prefixes());
                 self.backlog.unlist(changes.len());
                 let ms = pause.as_millis();
                 let line = format!("no algorithm can hold the table: {error}; again in {ms} ms");

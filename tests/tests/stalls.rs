@@ -17,8 +17,10 @@ use serde_json::Value;
 
 /// Longest turn, in ms of its own CPU time.
 const LONGEST_TURN_MS: f64 = 20.0;
-/// Time to visibility that one change of a hundred may exceed, in ms; asserted where the machine is ours, in the soak.
+/// Time to visibility that one change of a hundred may exceed, in ms, where the machine is ours: in the soak.
 const VISIBLE_P99_MS: f64 = 1.0;
+/// The same on a shared machine. Changes that wait for a build, or for what it cost, take tenths of a second.
+const SHARED_P99_MS: f64 = 50.0;
 /// Routes of the table in the tests.
 const ROUTES: u32 = 50_000;
 /// Routes that change together, some hundred times a second.
@@ -154,7 +156,8 @@ fn no_turn_of_the_control_thread_takes_long() {
     let longest: f64 = long.map(|(_, time)| time.as_f64().expect("a time")).fold(0.0, f64::max);
     assert!(longest <= LONGEST_TURN_MS, "{longest} ms: {}", last["turns"]);
     let p99 = last["visible"]["p99_ms"].as_f64().expect("a time");
-    assert!(soak(Duration::ZERO).is_zero() || p99 <= VISIBLE_P99_MS, "{}", last["visible"]);
+    let most = if soak(Duration::ZERO).is_zero() { SHARED_P99_MS } else { VISIBLE_P99_MS };
+    assert!(p99 <= most, "{}", last["visible"]);
     let verified: Value = router.ask("fib verify");
     assert_eq!(verified["mismatches"], 0, "{verified}");
     router.stop();

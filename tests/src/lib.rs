@@ -9,6 +9,7 @@ pub mod click;
 pub mod configuration;
 pub mod crowd;
 pub mod debian;
+pub mod faults;
 pub mod folder;
 pub mod frr;
 pub mod lasting;
@@ -16,6 +17,7 @@ pub mod modules;
 pub mod netns;
 pub mod rack;
 pub mod source;
+pub mod store;
 pub mod tables;
 pub mod traffic;
 pub mod words;
@@ -57,6 +59,11 @@ pub fn soak(usual: Duration) -> Duration {
         .ok()
         .and_then(|text| text.parse().ok())
         .map_or(usual, Duration::from_secs)
+}
+
+/// Whether `cargo xtask soak` runs the test.
+pub fn soaks() -> bool {
+    !soak(Duration::ZERO).is_zero()
 }
 
 /// Whether a machine without KVM may be what the test runs in (`FINGERPOST_VM`), which is some ten times slower.

@@ -27,6 +27,9 @@ pub struct Built {
     pub keys: String,
     /// Whether all nodes are at one switch, each by the interface `fabric`, instead of a mesh.
     pub switch: bool,
+    /// Whether each internal link crosses a bridge of its own in the namespace of the switch, which [`Rack::pass_nothing`] can
+    /// have drop frames; the bridge's port toward node `a` of the link to node `b` is called `a-b`.
+    pub bridged: bool,
     /// Store that has the members, `etcd` or `nats`, at [`STORE`]; `None`: the configuration has them.
     pub store: Option<&'static str>,
 }
@@ -37,7 +40,8 @@ pub const STORE: &str = "172.16.0.254";
 impl Built {
     /// So many nodes of one external port, whose links have no rate.
     pub fn of(nodes: usize) -> Self {
-        Self { nodes, ports: 1, rate: None, keys: String::new(), switch: false, store: None }
+        let (rate, keys, store) = (None, String::new(), None);
+        Self { nodes, ports: 1, rate, keys, switch: false, bridged: false, store }
     }
 }
 
@@ -156,6 +160,10 @@ impl Rack {
                 continue;
             }
             for other in &self.places[..i] {
+                if self.built.bridged {
+                    self.link_by_bridge(other, place);
+                    continue;
+                }
                 let (there, here) = (&other.namespace, &place.id);
                 let names = format!("int-{} mtu 1600 type veth peer name int-{here}", other.id);
                 ip(&format!("-n {node} link add {names} mtu 1600 netns {there}"));
@@ -163,6 +171,81 @@ impl Rack {
                 ip(&format!("-n {there} link set int-{here} up"));
             }
         }
+    }
+
+    fn link_by_bridge(&self, one: &Place, other: &Place) {
+        let (switch, bridge) = (&self.switch, format!("br-{}{}", one.id, other.id));
+        ip(&format!("-n {switch} link add {bridge} mtu 1600 type bridge"));
+        ip(&format!("-n {switch} link set {bridge} up"));
+        for (here, there) in [(one, other), (other, one)] {
+            let (node, port) = (&here.namespace, format!("{}-{}", here.id, there.id));
+            let names = format!("int-{} mtu 1600 type veth peer name {port}", there.id);
+            ip(&format!("-n {node} link add {names} mtu 1600 netns {switch}"));
+            ip(&format!("-n {node} link set int-{} up", there.id));
+            ip(&format!("-n {switch} link set dev {port} master {bridge} up"));
+            // It takes what programs send.
+            run(switch, &format!("ethtool -K {port} gro on"));
+        }
+    }
+
+    /// Has the hosts and the switch take what programs send, and the hosts leave no checksum to a card that is not there.
+    ///
+    /// # Panics
+    /// When `ethtool` fails.
+    pub fn take_in_xdp(&self) {
+        for place in &self.places {
+            run(&place.hosts[0], "ethtool -K h0 gro on tx off");
+            run(&self.switch, &format!("ethtool -K {} gro on", place.id));
+        }
+    }
+
+    /// Has the switch, or the bridges of links, drop what goes from one node to another, for each of these pairs; the carrier
+    /// stays. Without a pair, all passes again.
+    ///
+    /// # Panics
+    /// When `nft` fails, or there is nothing between the nodes.
+    pub fn pass_nothing(&self, pairs: &[(usize, usize)]) {
+        assert!(self.built.switch || self.built.bridged, "a link without a bridge");
+        let mut rules = "add table bridge f\ndelete table bridge f\n".to_owned();
+        if !pairs.is_empty() {
+            rules += "add table bridge f\nadd chain bridge f f { type filter hook forward priority 0; }\n";
+        }
+        for &(from, to) in pairs {
+            let (from, to) = (&self.places[from].id, &self.places[to].id);
+            let ports = match self.built.switch {
+                true => format!("iifname {from} oifname {to}"),
+                false => format!("iifname {from}-{to}"),
+            };
+            rules += &format!("add rule bridge f f {ports} drop\n");
+        }
+        let file = std::env::temp_dir().join(format!("{}.nft", self.switch));
+        std::fs::write(&file, rules).expect("the temporary folder");
+        run(&self.switch, &format!("nft -f {}", file.display()));
+        let _ = std::fs::remove_file(&file);
+    }
+
+    /// Takes the carrier from both ends of links across bridges, or gives it back.
+    ///
+    /// # Panics
+    /// When `ip` fails.
+    pub fn carrier(&self, links: &[(usize, usize)], state: &str) {
+        let mut lines = String::new();
+        for &(one, other) in links {
+            let (one, other) = (&self.places[one].id, &self.places[other].id);
+            lines += &format!("link set {one}-{other} {state}\nlink set {other}-{one} {state}\n");
+        }
+        let file = std::env::temp_dir().join(format!("{}.carrier", self.switch));
+        std::fs::write(&file, lines).expect("the temporary folder");
+        run(&self.switch, &format!("ip -batch {}", file.display()));
+        let _ = std::fs::remove_file(&file);
+    }
+
+    /// Cuts the node off the store, or connects it again.
+    ///
+    /// # Panics
+    /// When `ip` fails.
+    pub fn manage(&self, node: usize, state: &str) {
+        ip(&format!("-n {} link set manage {state}", self.places[node].namespace));
     }
 
     /// Text of the configuration of a node.
@@ -372,6 +455,17 @@ pub fn wait_for(router: &Router, what: &str, done: impl Fn(&serde_json::Value) -
 pub fn packets(router: &Router, what: &str) -> u64 {
     let status: serde_json::Value = router.ask("cluster status");
     status["packets"][what].as_u64().expect("a count")
+}
+
+/// How often the link of a node to another one went down.
+///
+/// # Panics
+/// When it has no such link.
+pub fn downs(router: &Router, peer: &str) -> u64 {
+    let status: serde_json::Value = router.ask("cluster status");
+    let mut members = status["members"].as_array().expect("members").iter();
+    let member = members.find(|member| member["id"] == peer).expect("a member");
+    member["link"]["downs"].as_u64().expect("a count")
 }
 
 /// Packets that a router forwarded in XDP.

@@ -5,12 +5,10 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use fingerpost_lpm::Rng;
 use fingerpost_tests::netns::{Router, conserved, ip, run};
 use fingerpost_tests::rack::{
-    Built, Place, Rack, forwarded_xdp, packets, ping, wait_for, wait_for_links,
+    Built, Place, Rack, downs, forwarded_xdp, packets, ping, wait_for, wait_for_links,
 };
-use fingerpost_tests::soak;
 use fingerpost_tests::traffic::{Counts, Traffic};
 
 /// Sender and receiver of numbered packets.
@@ -64,22 +62,6 @@ fn most_lost() -> u64 {
 /// held to [`most_lost`].
 fn most_lost_once() -> u64 {
     most_lost() * 3
-}
-
-/// Has the hosts and the switch take what programs send, and the hosts leave no checksum to a card that is not there.
-fn take_in_xdp(rack: &Rack) {
-    for place in &rack.places {
-        run(&place.hosts[0], "ethtool -K h0 gro on tx off");
-        run(&rack.switch, &format!("ethtool -K {} gro on", place.id));
-    }
-}
-
-/// How often the link of a node to another one went down.
-fn downs(router: &Router, peer: &str) -> u64 {
-    let status: serde_json::Value = router.ask("cluster status");
-    let mut members = status["members"].as_array().expect("members").iter();
-    let member = members.find(|member| member["id"] == peer).expect("a member");
-    member["link"]["downs"].as_u64().expect("a count")
 }
 
 #[test]
@@ -148,67 +130,6 @@ fn the_path_mtu_behind_another_node_is_found() {
     // What may be fragmented is, at the node that the narrow link is at.
     let said = ping(&from.hosts[0], "-M dont -s 1450 10.2.0.2");
     assert!(said.contains("1 received"), "{said}");
-}
-
-#[test]
-fn a_drained_node_loses_no_packet() {
-    let Some(rack) = Rack::new(&["ping"], balanced()) else { return };
-    let mut routers: Vec<Option<Router>> = rack.start_all().into_iter().map(Some).collect();
-    let addrs = destinations(&rack);
-    let going = traffic(&rack, &addrs, 8);
-    // The two nodes that the traffic merely crosses are restarted, one after the other.
-    for node in [2, 3] {
-        let router = routers[node].take().expect("it runs");
-        wait_for(&router, "transit", |status| status["packets"]["transit"].as_u64() > Some(100));
-        let status: serde_json::Value = router.ask("cluster drain");
-        assert_eq!(status["state"], "draining");
-        std::thread::sleep(Duration::from_millis(500));
-        let before = packets(&router, "transit");
-        std::thread::sleep(Duration::from_millis(300));
-        assert_eq!(packets(&router, "transit"), before, "nothing crosses a drained node");
-        router.stop();
-        let router = rack.start(node);
-        wait_for_links(&router);
-        routers[node] = Some(router);
-    }
-    let counts = going.end();
-    assert_lost(counts, 0, &rack, routers.iter().flatten());
-    assert!(counts.sent > RATE * 7, "{counts:?}");
-}
-
-#[test]
-fn a_killed_node_costs_the_detection_time_and_nothing_after_it() {
-    let Some(rack) = Rack::new(&["ping"], balanced()) else { return };
-    let mut routers: Vec<Option<Router>> = rack.start_all().into_iter().map(Some).collect();
-    let addrs = destinations(&rack);
-    let mut lost = Vec::new();
-    for node in [2, 3, 2] {
-        let going = traffic(&rack, &addrs, 3);
-        let dead = routers[node].take().expect("it runs");
-        wait_for(&dead, "transit", |status| status["packets"]["transit"].as_u64() > Some(100));
-        assert!(forwarded_xdp(&dead) > 100, "transit is in XDP");
-        dead.kill();
-        let counts = going.end();
-        assert_lost(counts, most_lost_once(), &rack, routers.iter().flatten());
-        lost.push(counts.lost());
-        let after = traffic(&rack, &addrs, 1).end();
-        assert_lost(after, 0, &rack, routers.iter().flatten());
-        // Routing daemons find its next hop gone, and back again.
-        let loopback = format!("192.0.2.{}", node + 1);
-        let route = || run(&rack.places[0].namespace, &format!("ip route show {loopback}"));
-        assert_eq!(route(), "", "the route to a lost node");
-        // It comes back, and carries packets again.
-        let back = rack.start(node);
-        wait_for_links(&back);
-        let after = traffic(&rack, &addrs, 1).end();
-        assert_lost(after, 0, &rack, routers.iter().flatten());
-        assert!(route().contains("dev cluster0"), "{}", route());
-        assert!(packets(&back, "transit") > 0);
-        routers[node] = Some(back);
-    }
-    lost.sort_unstable();
-    println!("killed: {lost:?} packets of {RATE} a second lost, {} may", most_lost());
-    assert!(lost[1] <= most_lost(), "{lost:?}");
 }
 
 #[test]
@@ -281,7 +202,7 @@ fn the_halves_of_a_partition_go_on_and_become_one_again() {
 fn nodes_at_one_switch_take_one_hop_and_a_one_way_link_is_down_at_both_ends() {
     let built = Built { switch: true, keys: "mode = \"direct\"".to_owned(), ..Built::of(3) };
     let Some(rack) = Rack::new(&["ping", "nft", "ethtool"], built) else { return };
-    take_in_xdp(&rack);
+    rack.take_in_xdp();
     let routers = rack.start_all();
     let addrs = destinations(&rack);
     let (from, to) = (&*rack.places[0].hosts[0], &*rack.places[1].hosts[0]);
@@ -309,12 +230,7 @@ fn nodes_at_one_switch_take_one_hop_and_a_one_way_link_is_down_at_both_ends() {
     // The switch passes nothing more from node 1 to node 2: both find the link down, and take the third node.
     let going = traffic(&rack, &addrs, 3);
     std::thread::sleep(Duration::from_secs(1));
-    let rules = "add table bridge f; add chain bridge f f { type filter hook forward priority 0; }; \
-                 add rule bridge f f iifname a oifname b drop";
-    let file = std::env::temp_dir().join(format!("{}.nft", rack.switch));
-    std::fs::write(&file, rules.replace("; add", "\nadd")).expect("the temporary folder");
-    run(&rack.switch, &format!("nft -f {}", file.display()));
-    let _ = std::fs::remove_file(&file);
+    rack.pass_nothing(&[(0, 1)]);
     let counts = going.end();
     println!("one way: {} of {} packets lost", counts.lost(), counts.sent);
     assert_lost(counts, most_lost_once(), &rack, &routers);
@@ -397,26 +313,6 @@ fn frames_of_others_are_dropped_and_counted() {
         inside.iter().chain(&["fabric_internal"]).all(|name| has(name))
     });
     assert!(ping(&rack.places[0].hosts[0], "10.2.0.2").contains("1 received"), "it goes on");
-}
-
-#[test]
-fn two_nodes_with_one_number_are_a_conflict_in_words() {
-    let Some(rack) = Rack::new(&["ping"], Built::of(3)) else { return };
-    // The third node believes to be the second one.
-    let config = rack.config_of(2).replace("node = \"c\"", "node = \"b\"");
-    let config = config.replace("int-b", "int-c-none").replace("peer = \"b\"", "peer = \"c\"");
-    rack.set_config(2, &config);
-    let first = rack.start(0);
-    let _second = rack.start(1);
-    let _third = rack.start_with(2, 2);
-    wait_for(&first, "the conflict", |status| {
-        let members = status["members"].as_array().expect("members");
-        members.iter().any(|member| {
-            member["link"]["why"].as_str().is_some_and(|why| {
-                why.contains("our settings have elsewhere") || why.contains("two nodes")
-            })
-        })
-    });
 }
 
 /// Rate of an external port in the tests of matrices, in packets of [`BYTES`] a second; internal links have 2R/N.
@@ -537,97 +433,4 @@ fn the_adaptive_rule_delivers_what_the_fixed_one_drops() {
         }
     }
     assert!(fixed < 0.92, "the fixed rule overloads links: {fixed}");
-}
-
-/// For longer: `cargo xtask soak cluster`. There no link may fail at all; beside other tests, one of five times without a
-/// failure is enough, as the machine may keep the kernel's own threads from their work.
-#[test]
-fn no_link_fails_under_load() {
-    let built =
-        Built { rate: Some("10.08Mbps"), keys: "flowlet_ms = 1".to_owned(), ..Built::of(4) };
-    let Some(rack) = Rack::new(&["ping"], built) else { return };
-    let routers = rack.start_all();
-    let all_downs = || -> u64 {
-        let of = |router: &Router, place: &Place| -> u64 {
-            let peers = rack.places.iter().filter(|peer| peer.id != place.id);
-            peers.map(|peer| downs(router, &peer.id)).sum()
-        };
-        routers.iter().zip(&rack.places).map(|(router, place)| of(router, place)).sum()
-    };
-    let (began, long) = (Instant::now(), soak(Duration::ZERO));
-    let mut failures = Vec::new();
-    loop {
-        let before = all_downs();
-        offer(&rack, &routers, UNIFORM, 4);
-        failures.push(all_downs() - before);
-        let quiet = failures.last() == Some(&0);
-        if if long.is_zero() { quiet || failures.len() == 5 } else { began.elapsed() >= long } {
-            break;
-        }
-    }
-    println!("links that went down in {:.0} s: {failures:?}", began.elapsed().as_secs_f64());
-    let failed = if long.is_zero() { failures.last() } else { failures.iter().max() };
-    assert_eq!(failed, Some(&0), "{failures:?}");
-}
-
-/// What fails in a round of the random test.
-#[derive(Clone, Copy, Debug)]
-enum Failure {
-    Killed(usize),
-    Cut(usize, usize),
-    Drained(usize),
-}
-
-/// For longer: `cargo xtask soak cluster`.
-#[test]
-fn failures_at_random_cost_the_detection_time_each() {
-    let Some(rack) = Rack::new(&["ping"], balanced()) else { return };
-    let mut routers: Vec<Option<Router>> = rack.start_all().into_iter().map(Some).collect();
-    let addrs = destinations(&rack);
-    let (mut rng, began) = (Rng::new(std::process::id().into()), Instant::now());
-    let (mut rounds, mut lost) = (0, Vec::new());
-    while rounds < 3 || began.elapsed() < soak(Duration::ZERO) {
-        let failure = match rounds % 3 {
-            0 => Failure::Killed(2 + rng.below(2)),
-            1 => {
-                let from = rng.below(4);
-                Failure::Cut(from, (from + 1 + rng.below(3)) % 4)
-            }
-            _ => Failure::Drained(2 + rng.below(2)),
-        };
-        let going = traffic(&rack, &addrs, 2);
-        std::thread::sleep(Duration::from_millis(500 + rng.below(500) as u64));
-        match failure {
-            Failure::Killed(node) => routers[node].take().expect("it runs").kill(),
-            Failure::Drained(node) => drop(routers[node].take().expect("it runs").stop()),
-            Failure::Cut(from, to) => {
-                let (here, there) = (&rack.places[from].namespace, &rack.places[to].id);
-                ip(&format!("-n {here} link set int-{there} down"));
-            }
-        }
-        let counts = going.end();
-        let most = match failure {
-            Failure::Drained(_) => 0,
-            Failure::Killed(_) | Failure::Cut(..) => most_lost_once(),
-        };
-        println!("round {rounds}, {failure:?}: {counts:?}");
-        assert_lost(counts, most, &rack, routers.iter().flatten());
-        match failure {
-            Failure::Killed(node) | Failure::Drained(node) => {
-                routers[node] = Some(rack.start(node));
-            }
-            Failure::Cut(from, to) => {
-                let (here, there) = (&rack.places[from].namespace, &rack.places[to].id);
-                ip(&format!("-n {here} link set int-{there} up"));
-            }
-        }
-        routers.iter().flatten().for_each(wait_for_links);
-        rounds += 1;
-        if !matches!(failure, Failure::Drained(_)) {
-            lost.push(counts.lost());
-        }
-    }
-    lost.sort_unstable();
-    println!("{rounds} failures lost {lost:?} packets, {} each may", most_lost());
-    assert!(lost[lost.len() / 2] <= most_lost(), "{lost:?}");
 }

@@ -3,14 +3,14 @@
 //!
 //! The store is in the namespace of the switch, and the nodes reach it by an interface that the routers leave alone.
 
-use std::path::PathBuf;
-use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use fingerpost_tests::netns::{Router, command};
+use fingerpost_tests::faults::wait_for_members;
+use fingerpost_tests::netns::Router;
 use fingerpost_tests::rack::{Built, Rack, STORE, packets, ping, wait_for};
+use fingerpost_tests::store::{self, Server};
 use fingerpost_tests::traffic::Traffic;
-use fingerpost_tests::{patience, program_of_all_features, skip};
+use fingerpost_tests::{patience, soaks};
 
 /// Sender and receiver of numbered packets.
 const TRANSFER: &str = env!("CARGO_BIN_EXE_transfer");
@@ -18,79 +18,10 @@ const TRANSFER: &str = env!("CARGO_BIN_EXE_transfer");
 /// Packets a second.
 const RATE: u64 = 1_000;
 
-/// A server of a store. Killed when dropped.
-struct Server {
-    kind: &'static str,
-    namespace: String,
-    data: PathBuf,
-    child: Option<Child>,
-}
-
-impl Server {
-    fn new(kind: &'static str, rack: &Rack) -> Self {
-        let data = std::env::temp_dir().join(format!("{}.store", rack.switch));
-        let namespace = rack.switch.clone();
-        let mut server = Self { kind, namespace, data, child: None };
-        server.start();
-        server
-    }
-
-    fn start(&mut self) {
-        let data = self.data.display();
-        let words = match self.kind {
-            "etcd" => format!(
-                "etcd --data-dir {data} --listen-client-urls http://{STORE}:2379 --advertise-client-urls \
-                 http://{STORE}:2379 --listen-peer-urls http://127.0.0.1:2380 --initial-advertise-peer-urls \
-                 http://127.0.0.1:2380 --initial-cluster default=http://127.0.0.1:2380"
-            ),
-            _ => format!("nats-server --addr {STORE} --port 4222 --jetstream --store_dir {data}"),
-        };
-        let mut command = command(&self.namespace, &words);
-        command.stdout(Stdio::null()).stderr(Stdio::null());
-        self.child = Some(command.spawn().expect("the tool was found before"));
-    }
-
-    fn stop(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.stop();
-        let _ = std::fs::remove_dir_all(&self.data);
-    }
-}
-
 /// A rack whose members are in a store, and the store; `None`, with a skip line, where one of both is missing.
 fn rack(kind: &'static str, tool: &str, nodes: usize) -> Option<(Rack, Server)> {
     let keys = "ttl_s = 2".to_owned();
-    let built = Built { keys, store: Some(kind), ..Built::of(nodes) };
-    let mut rack = Rack::new(&["ping", tool], built)?;
-    let lacks = |rack: &Rack| rack.check(0).contains("cargo feature");
-    if lacks(&rack)
-        && let Some(program) = program_of_all_features()
-    {
-        rack.program = program;
-    }
-    if lacks(&rack) {
-        skip(&format!("a build with the feature {kind}"));
-        return None;
-    }
-    let server = Server::new(kind, &rack);
-    Some((rack, server))
-}
-
-/// Waits until a node has so many members, with all links up.
-fn wait_for_members(router: &Router, count: usize) {
-    wait_for(router, &format!("{count} members with links"), |status| {
-        let members = status["members"].as_array().expect("members");
-        let mut links = members.iter().map(|member| &member["link"]).filter(|link| !link.is_null());
-        members.len() == count && links.all(|link| link["up"] == true)
-    });
+    store::rack(&["ping", tool], Built { keys, store: Some(kind), ..Built::of(nodes) })
 }
 
 /// Waits until a host answers another one: routes come with the records.
@@ -193,7 +124,8 @@ fn nodes_join_by_etcd_and_outlive_it() {
 
 #[test]
 fn nodes_join_by_nats_and_outlive_it() {
-    join_and_lose_the_store("nats", "nats-server", 8);
+    // The minute is etcd's; for both: `cargo xtask soak cluster`.
+    join_and_lose_the_store("nats", "nats-server", if soaks() { 60 } else { 8 });
 }
 
 #[test]
@@ -208,4 +140,62 @@ fn a_store_that_is_not_there_is_one_clear_error() {
                 && line.contains(&format!("http://{STORE}:2379"))
         })
     });
+}
+
+/// Nodes whose store demands TLS and a password: one that has others than the right ones has no place, in words; with these they
+/// join, and stay when the store has started again. `refused` is what is wrong in the configuration of a node, and its words.
+fn join_a_store_that_is_secured(
+    kind: &'static str,
+    tool: &str,
+    refused: &[(&str, &str, &'static str)],
+) {
+    let tools = ["ping", "openssl", "curl", tool];
+    let built = Built { keys: "ttl_s = 2".to_owned(), store: Some(kind), ..Built::of(2) };
+    let Some((rack, mut server)) = store::rack(&tools, built) else { return };
+    let right = server.secure(&rack);
+    let wrong = server.folder().join("wrong");
+    std::fs::write(&wrong, "wrong\n").expect("the folder is there");
+    let mut begun = Vec::new();
+    for (node, &(from, to, words)) in refused.iter().enumerate() {
+        assert!(right[node].contains(from), "{}", right[node]);
+        rack.set_config(node, &right[node].replace(from, to));
+        begun.push((rack.begin(node), words));
+    }
+    for (router, words) in begun {
+        router.wait_for(words, |said| {
+            let no_place = "this node has no place among the members";
+            said.iter().any(|line| line.contains(no_place) && line.contains(words))
+        });
+    }
+    for (node, config) in right.iter().enumerate() {
+        rack.set_config(node, config);
+    }
+    let routers: Vec<Router> = (0..2).map(|node| rack.start(node)).collect();
+    routers.iter().for_each(|router| wait_for_members(router, 2));
+    reached(&rack, 0, "10.2.0.2");
+    let going = traffic(&rack, 3);
+    server.stop();
+    state_of_store(&routers[0], "lost");
+    server.start();
+    for router in &routers {
+        wait_for(router, "the store", |status| {
+            status["store"]["state"] == "in_sync" && status["store"]["error"].is_null()
+        });
+    }
+    let counts = going.end();
+    assert_eq!(counts.lost(), 0, "{counts:?}\n{}", rack.faults(&routers));
+}
+
+#[test]
+fn etcd_with_tls_and_a_password_has_the_members() {
+    let refused = [
+        ("password\"", "wrong\"", "denies access"),
+        ("ca.pem\"", "other.pem\"", "invalid peer certificate"),
+    ];
+    join_a_store_that_is_secured("etcd", "etcd", &refused);
+}
+
+#[test]
+fn nats_with_tls_and_a_password_has_the_members() {
+    join_a_store_that_is_secured("nats", "nats-server", &[]);
 }

@@ -18,10 +18,11 @@ pub(crate) const LANES: usize = 3;
 pub(crate) const LIMIT_SECONDS: u32 = 600;
 
 /// Programs that assert times of milliseconds: each runs alone.
-const ALONE: &[&str] = &["at_once", "failover", "probes", "stalls", "storm"];
+const ALONE: &[&str] = &["at_once", "cluster_faults", "failover", "probes", "stalls", "storm"];
 
 /// Programs that take longest: they begin first, so that none of them is the last to run.
-const LONG: &[&str] = &["cluster", "cluster_store", "tour", "shares", "chaos", "crowds"];
+const LONG: &[&str] =
+    &["cluster", "cluster_store", "cluster_restart", "tour", "shares", "chaos", "crowds"];
 
 /// Variables of the environment.
 pub(crate) type Env<'a> = &'a [(&'a str, &'a str)];

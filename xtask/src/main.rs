@@ -229,6 +229,9 @@ fn glossary(args: &[String]) -> Result<()> {
     Ok(())
 }
 
+/// What the failures of a cluster's store need.
+const STORES: &str = " --features fingerpost/etcd,fingerpost/nats";
+
 /// A soak is an ordinary test that runs for as long as `FINGERPOST_SOAK_SECONDS` sets, `cluster_rule` for as many
 /// matrices as `FINGERPOST_MATRICES`; two names are the same tests under another compiler, and `fuzz_NAME` is a fuzzer.
 fn soak(args: &[String]) -> Result<()> {
@@ -261,8 +264,15 @@ fn soak(args: &[String]) -> Result<()> {
     ];
     if of_program.contains(&name.as_str()) {
         // What counts is how the program was built, not who watches it.
-        sh::run(&mut sh::command(test::RELEASE))?;
-        let tests = format!("cargo test --package fingerpost-tests --test {name} -- --nocapture");
+        let (features, programs) = match name.as_str() {
+            "cluster" => {
+                (STORES, "cluster_faults --test cluster_restart --test cluster_store".to_owned())
+            }
+            _ => ("", name.clone()),
+        };
+        sh::run(&mut sh::command(&format!("{}{features}", test::RELEASE)))?;
+        let tests =
+            format!("cargo test --package fingerpost-tests --test {programs} -- --nocapture");
         return sh::run(sh::command(&tests).env("FINGERPOST_SOAK_SECONDS", seconds));
     }
     // Of one package, the tests that need no program can go on without the others being built.

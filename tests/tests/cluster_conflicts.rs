@@ -32,7 +32,7 @@ fn assert_whole<'a>(going: Traffic, rack: &Rack, routers: impl IntoIterator<Item
     );
 }
 
-/// Waits until a node has this to say of its link to a member.
+/// Waits until a node reports a link to a member as down, with these words.
 fn wait_for_words(router: &Router, peer: &str, words: &str) {
     wait_for(router, words, |status| {
         let members = status["members"].as_array().expect("members");

@@ -13,7 +13,7 @@ use fingerpost_tests::folder::Folder;
 use fingerpost_tests::{lab, program, skip};
 use serde_json::Value;
 
-/// Pieces that are sent half a second apart: the second line after five seconds comes before the end.
+/// Pieces that are sent half a second apart: a line after five seconds comes before the end.
 const PIECES: u32 = 14;
 const PAUSE: Duration = Duration::from_millis(500);
 const PIECE_BYTES: usize = 64 << 10;
@@ -83,7 +83,8 @@ fn a_fetch_has_a_bar_on_a_terminal_and_lines_elsewhere() {
     });
     let errors = String::from_utf8_lossy(&in_pipe.stderr);
     let lines: Vec<_> = errors.lines().collect();
-    assert!(matches!(lines[..], [_] | [_, _]), "{errors}");
+    // One every five seconds, of seven or more.
+    assert!((1..PIECES as usize / 2).contains(&lines.len()), "{errors}");
     for line in lines {
         let fits = line.starts_with("fingerpost: rib: ") && line.ends_with(" left");
         assert!(fits && line.contains(" %, ") && line.contains("KiB/s, "), "{line}");

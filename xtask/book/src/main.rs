@@ -77,7 +77,7 @@ fn config(html: &Path) -> Result<Config> {
     let text = format!(
         "[book]\ntitle = 'Fingerpost'\nlanguage = 'en'\nsrc = 'source'\n\
          [build]\nbuild-dir = '{}'\ncreate-missing = false\nuse-default-preprocessors = false\n\
-         [output.html]\nno-section-label = true\n\
+         [output.html]\nno-section-label = true\nsmart-punctuation = false\n\
          [output.html.print]\nenable = false\n\
          [output.html.fold]\nenable = true\n\
          [output.html.playground]\nrunnable = false\n",

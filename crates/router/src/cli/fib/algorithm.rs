@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use clap::Args;
+use fingerpost_command::progress::Progress;
 use hyper::Method;
 use serde::Serialize;
 
@@ -50,6 +51,8 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     let mut fibs: Vec<Fib> = match &arguments.name {
         None => client.get("/v1/fibs", &())?,
         Some(name) => {
+            let mut progress = Progress::new();
+            progress.tell(&format!("building {name}"));
             let change = AlgorithmChange { family, name: name.clone() };
             client.send(Method::PUT, arguments.persist.path("/v1/algorithm"), &change)?
         }

@@ -12,6 +12,9 @@ pub mod line;
 pub mod mrt;
 #[cfg(test)]
 pub(crate) mod real;
+#[cfg(test)]
+#[cfg(target_endian = "little")]
+mod recorded;
 mod replay;
 mod rtnetlink;
 pub mod table;
@@ -77,13 +80,22 @@ pub trait RouteSource: Send {
         let _ = protocols;
     }
     /// Readers now see everything up to [`RouteEvent::Commit`] of this number, except what was `refused`.
-    fn visible(&mut self, commit: u64, refused: &[RouteKey]) {
+    fn visible(&mut self, commit: u64, refused: &[Refused]) {
         let _ = (commit, refused);
     }
     /// Messages or lines that were refused so far, and the reason of the latest.
     fn rejected(&self) -> Rejected {
         Rejected::default()
     }
+}
+
+/// A route that the control side did not take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// Number of the [`RouteEvent::Commit`] behind it: a later one may have the route in a form that is taken.
+    pub commit: u64,
+    /// The route.
+    pub key: RouteKey,
 }
 
 /// What a source could not understand.

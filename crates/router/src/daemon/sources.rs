@@ -83,7 +83,7 @@ impl Sources {
         self.kernel.committed(all);
         for fed in &mut self.configured.fed {
             match &mut fed.by {
-                By::Sessions(listener) => listener.committed(control, all, now),
+                By::Sessions(listener) => listener.committed(all, now),
                 By::Replay(_, player) => player.committed(all, now),
                 By::Reading(_) | By::Static(_) => {}
             }

@@ -5,8 +5,11 @@
 //! protocol; `RTM_F_OFFLOAD` or `RTM_F_OFFLOAD_FAILED` is for `bgp suppress-fib-pending`. So a route returns in a
 //! frame of its own, as it came but for these flags and for the port, which is ours: none.
 //!
+//! **Objects that come later.** A route whose next-hop object is not there yet is kept, and no packet follows it: it
+//! returns as failed, and again as offloaded when the object has come.
+//!
 //! Shape: the frames in the order in which their routes came, and an index by route. Only the latest message of a route is
-//! acknowledged; a route that was deleted before readers saw it is not.
+//! acknowledged; a route that was deleted before readers saw it is not. Routes that wait for an object lie apart, by object.
 //! Cost:   about 100 ns a route
 
 use std::collections::{HashMap, VecDeque};
@@ -14,6 +17,7 @@ use std::collections::{HashMap, VecDeque};
 use super::{HEADER_BYTES, NETLINK, VERSION};
 use crate::event::RouteKey;
 use crate::netlink::{Message, Request};
+use crate::source::Refused;
 
 /// Readers see the route (`RTM_F_OFFLOAD`).
 const OFFLOAD: u32 = 0x4000;
@@ -22,16 +26,32 @@ const OFFLOAD_FAILED: u32 = 0x2000_0000;
 /// Place of `rtm_flags` in the body.
 const FLAGS: std::ops::Range<usize> = 8..12;
 
+/// What became of a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// Packets follow it once readers see it.
+    Taken,
+    Refused,
+    /// Packets follow it once the object of this number is there.
+    Awaits(u32),
+}
+
+/// A message, to be sent back.
+#[derive(Clone, Debug)]
+struct Sent {
+    body: Box<[u8]>,
+    flags: u16,
+    seq: u32,
+}
+
 /// Acknowledgement of one route.
 #[derive(Debug)]
 struct Ack {
     key: RouteKey,
     /// Number of the frame that had it.
     commit: u64,
-    /// Body of the message; `None` when a later message has taken its place.
-    body: Option<Box<[u8]>>,
-    flags: u16,
-    seq: u32,
+    /// `None` when a later message has taken its place.
+    sent: Option<Sent>,
     failed: bool,
 }
 
@@ -43,24 +63,72 @@ pub(super) struct Acks {
     first: u64,
     /// Number of each that waits.
     index: HashMap<RouteKey, u64>,
+    /// Routes that wait for their objects, and the object of each.
+    late: HashMap<u32, HashMap<RouteKey, Sent>>,
+    object_of: HashMap<RouteKey, u32>,
     ready: Vec<u8>,
 }
 
 impl Acks {
-    /// Adds the route of a message, to be acknowledged when readers see `commit`, or refused when `failed`.
-    pub(super) fn add(&mut self, key: RouteKey, message: &Message<'_>, commit: u64, failed: bool) {
+    /// Adds the route of a message, to be acknowledged when readers see `commit`.
+    pub(super) fn add(
+        &mut self,
+        key: RouteKey,
+        message: &Message<'_>,
+        commit: u64,
+        outcome: Outcome,
+    ) {
+        self.no_longer_late(&key);
+        let sent = Sent { body: message.body.into(), flags: message.flags, seq: message.seq };
+        if let Outcome::Awaits(object) = outcome {
+            self.late.entry(object).or_default().insert(key, sent.clone());
+            self.object_of.insert(key, object);
+        }
+        self.push(key, sent, commit, outcome != Outcome::Taken);
+    }
+
+    fn push(&mut self, key: RouteKey, sent: Sent, commit: u64, failed: bool) {
         let number = self.first + self.waiting.len() as u64;
         if let Some(before) = self.index.insert(key, number) {
             self.blank(before);
         }
-        let (flags, seq, body) = (message.flags, message.seq, Some(message.body.into()));
-        self.waiting.push_back(Ack { key, commit, body, flags, seq, failed });
+        self.waiting.push_back(Ack { key, commit, sent: Some(sent), failed });
     }
 
     /// The route is gone.
     pub(super) fn forget(&mut self, key: &RouteKey) {
+        self.no_longer_late(key);
         if let Some(number) = self.index.remove(key) {
             self.blank(number);
+        }
+    }
+
+    fn no_longer_late(&mut self, key: &RouteKey) {
+        let Some(object) = self.object_of.remove(key) else { return };
+        let late = self.late.get_mut(&object).expect("both have the route");
+        late.remove(key);
+        if late.is_empty() {
+            self.late.remove(&object);
+        }
+    }
+
+    /// Whether routes wait for objects.
+    pub(super) fn has_late(&self) -> bool {
+        !self.late.is_empty()
+    }
+
+    /// Packets follow the object: the routes that waited for it are acknowledged when readers see `commit`.
+    pub(super) fn arrived(&mut self, object: u32, commit: u64) {
+        for (key, sent) in self.late.remove(&object).unwrap_or_default() {
+            self.object_of.remove(&key);
+            self.push(key, sent, commit, false);
+        }
+    }
+
+    /// The object is gone, and the routes that name it with it.
+    pub(super) fn object_gone(&mut self, object: u32) {
+        for key in self.late.remove(&object).unwrap_or_default().keys() {
+            self.object_of.remove(key);
         }
     }
 
@@ -70,21 +138,22 @@ impl Acks {
     }
 
     fn blank(&mut self, number: u64) {
-        self.at(number).body = None;
+        self.at(number).sent = None;
     }
 
-    /// Makes those up to `commit` ready.
-    pub(super) fn visible(&mut self, commit: u64, refused: &[RouteKey]) {
-        for key in refused {
-            if let Some(&number) = self.index.get(key) {
-                self.at(number).failed = true;
+    /// Makes those up to `commit` ready. A route was refused in the form that its commit has, and in no later one.
+    pub(super) fn visible(&mut self, commit: u64, refused: &[Refused]) {
+        for &Refused { commit, key } in refused {
+            if let Some(&number) = self.index.get(&key) {
+                let ack = self.at(number);
+                ack.failed |= ack.commit == commit;
             }
         }
         while let Some(ack) = self.waiting.pop_front_if(|ack| ack.commit <= commit) {
             self.first += 1;
-            let Some(body) = ack.body else { continue };
+            let Some(Sent { body, flags, seq }) = ack.sent else { continue };
             self.index.remove(&ack.key);
-            self.ready.extend(frame(&body, ack.flags, ack.seq, ack.failed).unwrap_or_default());
+            self.ready.extend(frame(&body, flags, seq, ack.failed).unwrap_or_default());
         }
         if self.waiting.is_empty() {
             // The room of a full table is not kept.

@@ -19,8 +19,8 @@
 //! is complete by the rules of [`super::replay`]. Then routes of the session before that were not repeated are withdrawn; until then they forward.
 //!
 //! **Acknowledgements.** FRR 8.5 and later read the stream in the other direction. Each route returns as it came, with
-//! `RTM_F_OFFLOAD`, once readers see it, or with `RTM_F_OFFLOAD_FAILED` where it was refused: see [`acks`]. FRR before 8.5
-//! reads and ignores them.
+//! `RTM_F_OFFLOAD`, once readers see it, or with `RTM_F_OFFLOAD_FAILED` where it was refused, in the form of that frame:
+//! see [`acks`]. FRR before 8.5 reads and ignores them.
 //!
 //! **Numbers of objects.** A zebra that was restarted numbers its next-hop objects anew, and routes of the session before
 //! still name those of before. So objects of each session have numbers of their own: zebra's, with the number of the
@@ -45,12 +45,12 @@ use std::time::Instant;
 
 use super::replay::Replay;
 use super::rtnetlink::{self, Body, Unsupported};
-use super::{Rejected, RouteSource, SourceError, SourceKind, SourceSpec, Transport};
+use super::{Refused, Rejected, RouteSource, SourceError, SourceKind, SourceSpec, Transport};
 use crate::event::{NextHopUpdate, ObjectTarget, RouteEvent, RouteKey, RouteUpdate, Target};
 use crate::netlink::nexthop::{self, NextHop};
 use crate::netlink::route::{self, PROTOCOL_KERNEL, Route};
 use crate::netlink::{Malformed, Message, Messages};
-use acks::Acks;
+use acks::{Acks, Outcome};
 use objects::Objects;
 
 /// Protocols that zebra sets routes in the kernel with: its own, and one for each of its clients (`RTPROT_ZEBRA`;
@@ -162,7 +162,7 @@ impl RouteSource for Fpm {
         out.extend(self.acks.as_mut().and_then(Acks::take));
     }
 
-    fn visible(&mut self, commit: u64, refused: &[RouteKey]) {
+    fn visible(&mut self, commit: u64, refused: &[Refused]) {
         if let Some(acks) = &mut self.acks {
             acks.visible(commit, refused);
         }
@@ -193,6 +193,9 @@ impl Fpm {
         }
         for id in self.held.objects.drain(..) {
             self.objects.remove(id);
+            if let Some(acks) = &mut self.acks {
+                acks.object_gone(id);
+            }
             sink(RouteEvent::NextHopGone(id));
         }
         count
@@ -211,8 +214,14 @@ impl Fpm {
             nexthop::NEW => {
                 let found = NextHop::parse(message)?;
                 self.held.objects.retain(|&held| held != found.id);
-                if let Err(why) = self.objects.put(&found, sink) {
-                    self.reject(&format_args!("next-hop object {}: {why}", found.id));
+                match self.objects.put(&found, sink) {
+                    Ok(()) => self.arrived(found.id),
+                    Err(why) => {
+                        if let Some(acks) = &mut self.acks {
+                            acks.object_gone(found.id);
+                        }
+                        self.reject(&format_args!("next-hop object {}: {why}", found.id));
+                    }
                 }
             }
             nexthop::DEL => self.held.objects.push(NextHop::parse(message)?.id),
@@ -239,29 +248,30 @@ impl Fpm {
             Ok(()) => self.body(&route, key),
             Err(Unsupported(why)) => Err(why.to_owned()),
         };
-        let mut failed = body.is_err();
+        let mut outcome = Outcome::Taken;
         match body {
             Ok(Body { target, mtu }) => {
                 if let Target::Object(id) = target
-                    && !self.objects.has(id)
+                    && !self.objects.leads(id)
                 {
                     // No packet follows it before the object comes.
-                    failed = true;
+                    outcome = Outcome::Awaits(id);
                     self.reject(&format_args!(
-                        "route {}: next-hop object {id}, which is not known",
+                        "route {}: next-hop object {id}, which is not known or has no member",
                         key.prefix
                     ));
                 }
                 sink(RouteEvent::Route(RouteUpdate { mtu, ..RouteUpdate::new(key, target) }));
             }
             Err(why) => {
+                outcome = Outcome::Refused;
                 self.reject(&format_args!("route {}: {why}", key.prefix));
                 // The route that it replaces is gone all the same.
                 self.held.routes.push(key);
             }
         }
         if let Some(acks) = &mut self.acks {
-            acks.add(key, message, self.frames, failed);
+            acks.add(key, message, self.frames, outcome);
         }
         Ok(())
     }
@@ -273,6 +283,16 @@ impl Fpm {
         let wrapped = line.wrapped
             || matches!(body.target, Target::Object(id) if self.objects.wraps_packets(id));
         if wrapped { Err("its packets would be encapsulated".to_owned()) } else { Ok(body) }
+    }
+
+    /// An object has come: so have the routes that wait for it, or for a group that has it in it.
+    fn arrived(&mut self, id: u32) {
+        let Some(acks) = self.acks.as_mut().filter(|acks| acks.has_late()) else { return };
+        for object in self.objects.users(id).into_iter().chain([id]) {
+            if self.objects.leads(object) {
+                acks.arrived(object, self.frames);
+            }
+        }
     }
 
     fn withdraw(&mut self, key: RouteKey) {

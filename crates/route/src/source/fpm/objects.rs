@@ -5,10 +5,11 @@
 //! kernel does. So a group is sent with the members of its members, by their shares, and again when one
 //! of those changes.
 //!
-//! Cost: a lookup a member; a walk over all groups for a change of a group that is a member itself.
+//! Cost: a lookup a member; for a change of a group that is a member itself, the groups that have it in them.
 //! Limits: [`DEEPEST`] groups in one another, [`LARGEST`] members of members; shares are kept to 1 in 65,536.
 
-use std::collections::HashMap;
+use std::cell::Cell;
+use std::collections::{BTreeSet, HashMap};
 
 use crate::event::{NextHopUpdate, ObjectTarget, RouteEvent};
 use crate::netlink::nexthop::NextHop;
@@ -35,10 +36,12 @@ enum Shape {
 #[derive(Debug, Default)]
 pub(super) struct Objects {
     all: HashMap<u32, Shape>,
-    /// Number of groups that an object is a member of.
-    uses: HashMap<u32, u32>,
+    /// Groups that an object is a member of, also of one that is not there yet.
+    users: HashMap<u32, BTreeSet<u32>>,
     /// Objects that encapsulate packets.
     wrapping: usize,
+    /// Members and users that were looked at so far.
+    pub(super) looks: Cell<usize>,
 }
 
 impl Objects {
@@ -80,9 +83,9 @@ impl Objects {
         self.set(id, None);
     }
 
-    /// Whether there is an object of this number.
-    pub(super) fn has(&self, id: u32) -> bool {
-        self.all.contains_key(&id)
+    /// Whether packets can follow an object: it is there, and of a group so is a member.
+    pub(super) fn leads(&self, id: u32) -> bool {
+        self.any(id, &|object| self.all.get(&object) == Some(&Shape::Single))
     }
 
     /// Whether routes of this object would encapsulate packets.
@@ -98,6 +101,7 @@ impl Objects {
                 return true;
             }
             let more = members(self.all.get(&object)).iter().map(|&(member, _)| member);
+            self.look(more.len());
             // A flat group is no larger than this.
             next.extend(more.take(LARGEST.saturating_sub(next.len())));
             at += 1;
@@ -108,21 +112,23 @@ impl Objects {
     /// Sets or removes an object; returns what it was.
     fn set(&mut self, id: u32, shape: Option<Shape>) -> Option<Shape> {
         let wraps = |shape: Option<&Shape>| usize::from(shape == Some(&Shape::Wraps));
-        for &(member, _) in members(shape.as_ref()) {
-            *self.uses.entry(member).or_default() += 1;
-        }
         self.wrapping += wraps(shape.as_ref());
-        let before = match shape {
-            Some(shape) => self.all.insert(id, shape),
-            None => self.all.remove(&id),
-        };
+        let before = self.all.remove(&id);
         self.wrapping -= wraps(before.as_ref());
         for (member, _) in members(before.as_ref()) {
-            let uses = self.uses.get_mut(member).expect("counted when the group was set");
-            *uses -= 1;
-            if *uses == 0 {
-                self.uses.remove(member);
+            // A member may be named twice.
+            if let Some(users) = self.users.get_mut(member) {
+                users.remove(&id);
+                if users.is_empty() {
+                    self.users.remove(member);
+                }
             }
+        }
+        for &(member, _) in members(shape.as_ref()) {
+            self.users.entry(member).or_default().insert(id);
+        }
+        if let Some(shape) = shape {
+            self.all.insert(id, shape);
         }
         before
     }
@@ -136,21 +142,31 @@ impl Objects {
         true
     }
 
+    /// Groups that have this object in them, at whatever depth, in order.
+    pub(super) fn users(&self, id: u32) -> BTreeSet<u32> {
+        let (mut found, mut next) = (BTreeSet::new(), vec![id]);
+        while let Some(object) = next.pop() {
+            let users = self.users.get(&object).into_iter().flatten().copied();
+            let new: Vec<u32> =
+                users.inspect(|_| self.look(1)).filter(|&user| found.insert(user)).collect();
+            next.extend(new);
+        }
+        // What is in itself is refused when it is sent.
+        found.remove(&id);
+        found
+    }
+
     /// Sends the groups again that have this one in them.
     fn send_users(&self, id: u32, sink: &mut dyn FnMut(RouteEvent)) {
-        if !self.uses.contains_key(&id) {
-            return;
-        }
-        let mut users: Vec<u32> = (self.all.keys().copied())
-            .filter(|&user| user != id && matches!(self.all.get(&user), Some(Shape::Group(_))))
-            .filter(|&user| self.any(user, &|object| object == id))
-            .collect();
-        users.sort_unstable();
-        for user in users {
+        for user in self.users(id) {
             if !self.send(user, sink) {
                 sink(RouteEvent::NextHopGone(user));
             }
         }
+    }
+
+    fn look(&self, count: usize) {
+        self.looks.set(self.looks.get() + count);
     }
 
     /// The single objects of a group with their weights; `None` for a group that is in itself, or too large. Takes what is
@@ -162,6 +178,7 @@ impl Objects {
         room: &mut usize,
     ) -> Option<Vec<(u32, u32)>> {
         *room = room.checked_sub(members.len())?;
+        self.look(members.len());
         let is_group = |&(id, _): &(u32, u32)| matches!(self.all.get(&id), Some(Shape::Group(_)));
         if !members.iter().any(is_group) {
             return Some(members.to_vec());

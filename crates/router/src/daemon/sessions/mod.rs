@@ -208,12 +208,11 @@ impl Listener {
         self.seats.push(Seat { id, peer: None, session: None, left: None, counts });
     }
 
-    /// Notes what readers see: `all` of it, or only that some routes were refused. Then what is ready is written.
-    pub(super) fn committed(&mut self, control: &mut Control, all: bool, now: Instant) {
+    /// Notes whether readers see `all` of it. Then what is ready is written.
+    pub(super) fn committed(&mut self, all: bool, now: Instant) {
         for seat in &mut self.seats {
-            let refused = control.take_refusals(seat.id);
             if let Some(session) = &mut seat.session
-                && let Some(mistake) = session.committed(all, refused, now)
+                && let Some(mistake) = session.committed(all, now)
             {
                 let (name, peer) = (self.settings.kind.name, words(seat.peer));
                 warn!(target: "source", source = name, peer, "source {name}: {peer} {mistake}");

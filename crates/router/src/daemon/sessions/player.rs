@@ -112,7 +112,7 @@ impl Player {
 
     /// Notes that readers see all routes.
     pub(in crate::daemon) fn committed(&mut self, all: bool, now: Instant) {
-        self.session.committed(all, Vec::new(), now);
+        self.session.committed(all, now);
     }
 
     /// State of the replay.

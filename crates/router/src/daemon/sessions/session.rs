@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
-use fingerpost_route::source::{Rejected, RouteSource, SourceError};
+use fingerpost_route::source::{Refused, Rejected, RouteSource, SourceError};
 use fingerpost_route::{Control, RouteEvent, RouteKey, SourceId};
 
 use super::socket::Stream;
@@ -34,7 +34,8 @@ pub(super) struct Session {
     /// Events since all was visible, and the first of them.
     unseen: usize,
     since: Option<Instant>,
-    refused: Vec<RouteKey>,
+    /// Refused routes since then.
+    refused: Vec<Refused>,
     /// The latest read found nothing more.
     drained: bool,
     last_message: Option<Instant>,
@@ -82,6 +83,8 @@ impl Session {
 
     /// Reports the begin of the session to the source. Returns the number of its events.
     pub(super) fn start(&mut self, control: &mut Control, id: SourceId, now: Instant) -> usize {
+        // Of a frame that the session before did not complete.
+        control.take_refusals(id);
         self.take(control, id, now).unwrap_or(0)
     }
 
@@ -143,11 +146,21 @@ impl Session {
         now: Instant,
     ) -> Result<usize, SourceError> {
         let (mut events, mut commit) = (0, self.commit);
+        let (refused, mut of_commit) = (&mut self.refused, Vec::new());
         let taken = self.source.input(&self.input, now, &mut |event| match event {
-            RouteEvent::Commit(number) => commit = number,
+            RouteEvent::Commit(number) => {
+                commit = number;
+                refused.extend(of_commit.drain(..).map(|key| Refused { commit, key }));
+            }
             event => {
                 events += 1;
+                let route = route_of(&event);
                 control.handle(id, event);
+                if let Some(key) = route {
+                    // Of several forms in one transaction the last one counts.
+                    of_commit.retain(|refused| *refused != key);
+                    of_commit.extend(control.take_refusals(id));
+                }
             }
         });
         if commit != self.commit {
@@ -174,15 +187,8 @@ impl Session {
         events
     }
 
-    /// Notes that readers see `all`, or only which routes were refused, and writes what is ready. Returns what is wrong
-    /// with the peer.
-    pub(super) fn committed(
-        &mut self,
-        all: bool,
-        refused: Vec<RouteKey>,
-        now: Instant,
-    ) -> Option<&'static str> {
-        self.refused.extend(refused);
+    /// Notes after a commit whether readers see `all`, and writes what is ready. Returns what is wrong with the peer.
+    pub(super) fn committed(&mut self, all: bool, now: Instant) -> Option<&'static str> {
         if all && self.unseen > 0 {
             self.source.visible(self.commit, &std::mem::take(&mut self.refused));
             (self.unseen, self.since) = (0, None);
@@ -243,5 +249,14 @@ impl Session {
     /// Age of the first event that is not visible.
     pub(super) fn lag(&self, now: Instant) -> Duration {
         self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
+    }
+}
+
+/// The route that an event has or withdraws.
+fn route_of(event: &RouteEvent) -> Option<RouteKey> {
+    match event {
+        RouteEvent::Route(update) => Some(update.key),
+        RouteEvent::Withdraw(key) => Some(*key),
+        _ => None,
     }
 }

@@ -73,8 +73,8 @@ impl Lab {
     /// A commit after which readers see `all`.
     fn commit(&mut self, all: bool) {
         self.control.commit_now(self.now).unwrap();
-        let (listener, control) = (&mut self.listener, &mut self.control);
-        let ((), lines) = captured(|| listener.committed(control, all, self.now));
+        let listener = &mut self.listener;
+        let ((), lines) = captured(|| listener.committed(all, self.now));
         self.said.extend(lines);
     }
 
@@ -211,6 +211,48 @@ fn routes_are_acknowledged_when_readers_see_them() {
     assert_eq!(lab.report(0).lag, Duration::ZERO);
     lab.commit(true);
     assert!(peer.read(&mut got).is_err(), "once");
+}
+
+/// A frame with `2001:db8::/32` by a gateway of IPv4, which no route of IPv6 has here, or of IPv6.
+fn frame_v6(gateway_v4: bool) -> Vec<u8> {
+    let gateway: &[u8] = if gateway_v4 { &[2, 0, 192, 0, 2, 1] } else { &[10, 0, 0xfd, 0, 0, 0] };
+    let mut via = gateway.to_vec();
+    via.resize(if gateway_v4 { 6 } else { 18 }, 1);
+    let message = Request::query(route::NEW, 0x500, 0)
+        .fixed(&[10, 32, 0, 0, 254, 186, 0, 1, 0, 0, 0, 0])
+        .attr(1, &[0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])
+        .attr(6, &20_u32.to_ne_bytes())
+        .attr(18, &via)
+        .finish();
+    let len = u16::try_from(4 + message.len()).unwrap();
+    [&[1, 1][..], &len.to_be_bytes(), &message].concat()
+}
+
+#[test]
+fn a_route_that_is_refused_in_one_frame_and_taken_in_the_next_is_acknowledged_as_taken() {
+    let mut lab = Lab::new("forms");
+    let mut peer = lab.peer();
+    peer.set_nonblocking(true).unwrap();
+    let flags_after = |lab: &mut Lab, peer: &mut UnixStream, frames: &[Vec<u8>]| {
+        for frame in frames {
+            peer.write_all(frame).unwrap();
+            lab.turn(NOW);
+            lab.turn(NOW);
+            lab.commit(false);
+        }
+        lab.commit(true);
+        let mut got = [0; 200];
+        let len = peer.read(&mut got).unwrap();
+        assert_eq!(len, frames.last().unwrap().len(), "one acknowledgement, of the latest");
+        u32::from_ne_bytes(got[4 + 16 + 8..][..4].try_into().unwrap())
+    };
+    let (refused, taken) = (frame_v6(true), frame_v6(false));
+    let one = std::slice::from_ref(&refused);
+    assert_eq!(flags_after(&mut lab, &mut peer, one), 0x2000_0000);
+    assert_eq!(flags_after(&mut lab, &mut peer, &[refused.clone(), taken.clone()]), 0x4000);
+    assert_eq!(lab.routes(), [1]);
+    assert_eq!(flags_after(&mut lab, &mut peer, &[taken, refused]), 0x2000_0000);
+    assert_eq!(lab.routes(), [0], "the route that was to be replaced is gone, too");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use fingerpost_tests::netns::{Line, Router, conserved, exec, run};
+use fingerpost_tests::netns::{Line, Router, conserved, exec, ip, run};
 use fingerpost_tests::skip;
 use fingerpost_tests::traffic::{Traffic, overflowed};
 use serde_json::Value;
@@ -276,6 +276,55 @@ fn a_bridge_takes_the_packets_of_its_ports() {
         "it belongs to a bridge",
     );
     conserved(&stage.router.stop());
+}
+
+#[test]
+fn a_bridge_with_an_address_stays_with_the_kernel_and_is_logged_once() {
+    for words in ["", "--path graph"] {
+        let Some(line) = Line::new(&["ping"]) else { return };
+        let r = line.router.clone();
+        ip(&format!("-n {r} link add br0 type bridge"));
+        ip(&format!("-n {r} addr flush dev r0"));
+        ip(&format!("-n {r} link set r0 master br0"));
+        ip(&format!("-n {r} addr add 10.0.1.1/24 dev br0"));
+        ip(&format!("-n {r} addr add fd01::1/64 dev br0 nodad"));
+        ip(&format!("-n {r} link set br0 up"));
+        line.kernel_forwards(true);
+        let stage = Stage { router: Router::start_obeying(&r, words, 1), line };
+        let both = || stage.crosses() && stage.pings("fd02::2");
+        stage.wait("packets to cross", both);
+        assert!(stage.ours("r1") && !stage.ours("r0") && !stage.ours("br0"));
+        let mode = |name| stage.shown(name)["mode"].to_string();
+        assert!(
+            mode("br0").contains("a bridge has no frames of its own to take"),
+            "{}",
+            mode("br0")
+        );
+        assert!(stage.policy("r0").contains("it belongs to a bridge"), "{}", stage.policy("r0"));
+        // The kernel forwards what the bridge receives; replies arrive by r1, and leave by the bridge.
+        let count = |name, what: &str| stage.shown(name)[what].as_u64().expect("a count");
+        let (before, left) = (count("r1", "rx_packets"), count("br0", "tx_packets"));
+        run(&stage.line.source, "ping -q -c 5 -i 0.1 -W 2 10.0.2.2");
+        stage.wait("the replies", || count("r1", "rx_packets") >= before + 5);
+        stage.wait("the bridge to have them", || count("br0", "tx_packets") >= left + 5);
+        // It changes, and stays what it is.
+        stage.does("ip addr add 10.0.9.1/24 dev br0");
+        stage.does("ip link set br0 mtu 1400");
+        stage.wait("its MTU", || stage.shown("br0")["mtu"] == 1400);
+        stage.does("ip link set br0 mtu 1500");
+        stage.does("ip link set br0 down");
+        stage.wait("it to be down", || stage.shown("br0")["state"] != "up");
+        stage.does("ip link set br0 up");
+        stage.does("ip addr add fd01::1/64 dev br0 nodad");
+        stage.wait("packets to cross again", both);
+        let said = stage.router.said();
+        for name in ["br0", "r0"] {
+            let line = format!(" {name} stays with the kernel: ");
+            let lines = said.iter().filter(|said| said.contains(&line)).count();
+            assert_eq!(lines, 1, "{name}: {said:#?}");
+        }
+        conserved(&stage.router.stop());
+    }
 }
 
 #[test]

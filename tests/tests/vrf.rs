@@ -5,6 +5,7 @@
 
 use std::time::{Duration, Instant};
 
+use fingerpost_tests::bird::{self, Bird};
 use fingerpost_tests::frr::Frr;
 use fingerpost_tests::netns::{Router, Star, conserved, exec, has_kind, ip, run};
 use fingerpost_tests::patience;
@@ -247,4 +248,88 @@ fn two_instances_of_frr_feed_two_vrfs() {
     stage.reaches(2, "192.0.2.1", 3);
     stage.reaches(0, "-I 10.9.0.2 198.51.100.1", 3);
     conserved(&stage.router.take().expect("it was started").stop());
+}
+
+/// Bgpd in the two VRFs, an instance of FRR each, which learn the same prefix from a BIRD of their own; zebra hands over
+/// what they learn by FPM, or by the kernel.
+#[test]
+fn bgpd_in_two_vrfs_feeds_them_by_fpm_and_by_the_kernel() {
+    for (source, words) in
+        [("fpm", ""), ("fpm", "--path graph"), ("kernel", ""), ("kernel", "--path graph")]
+    {
+        let Some(mut stage) = vrfs(&["ping", "bird", "birdc"]) else { return };
+        let (r, hosts) = (stage.namespace().to_owned(), stage.star.hosts.clone());
+        for (host, addr) in [(1, "192.0.2.1"), (3, "192.0.2.1"), (3, "198.51.100.1")] {
+            ip(&format!("-n {} addr add {addr}/32 dev lo", hosts[host]));
+        }
+        ip(&format!("-n {} addr add 10.9.0.2/32 dev lo", hosts[0]));
+        let by_fpm = source == "fpm";
+        let (zebra, options): (&str, &[&str]) = match by_fpm {
+            true => ("fpm address 127.0.0.1 port 2620\n", &["-K", "3600", "-M", "dplane_fpm_nl"]),
+            false => ("", &["-K", "3600"]),
+        };
+        let config = std::env::temp_dir().join(format!("{r}-bgpd.toml"));
+        let fpm = if by_fpm { "[[source]]\nkind = \"fpm\"\nsweep_s = 2\n" } else { "" };
+        std::fs::write(&config, format!("[[source]]\nkind = \"kernel\"\n{fpm}"))
+            .expect("the temporary folder can be written");
+        stage.begin(&format!("{} {words}", config.display()));
+        let announce = |host: usize, prefixes: &[&str]| {
+            let prefixes = prefixes.iter().map(|prefix| (*prefix).to_owned());
+            Bird::start(&hosts[host], &bird::speaker(prefixes, &[("10.0.2.2", "10.0.2.1")]))
+        };
+        let _neighbor_of_red = announce(1, &["192.0.2.0/24"]);
+        let mut neighbor_of_blue = announce(3, &["192.0.2.0/24", "198.51.100.0/24"]);
+        // What leaks is static, as one bgpd knows nothing of the other.
+        let leaks = [
+            ("red", "198.51.100.0/24 10.0.2.2 r3 nexthop-vrf blue onlink"),
+            ("blue", "10.9.0.0/24 10.0.1.2 r0 nexthop-vrf red onlink"),
+        ];
+        let mut instances = Vec::new();
+        for (name, leak) in leaks {
+            let bgpd = format!(
+                "router bgp 65000 vrf {name}\n bgp router-id 10.0.2.1\n \
+                 no bgp ebgp-requires-policy\n neighbor 10.0.2.2 remote-as 65001\n \
+                 neighbor 10.0.2.2 timers connect 1\n"
+            );
+            let staticd = format!("vrf {name}\n ip route {leak}\nexit-vrf\n");
+            // Two of them cannot listen at one port: each connects.
+            let others: &[(&str, &str, &[&str])] =
+                &[("bgpd", &bgpd, &["-p", "0"]), ("staticd", &staticd, &[])];
+            let started = Frr::start_named(&format!("{r}-{name}"), &r, (zebra, options), others);
+            let Some(frr) = started else { return };
+            instances.push(frr);
+        }
+        let logs = || instances.iter().map(Frr::logs).collect::<String>();
+        // Sources of the prefix in a table, the best first.
+        let sources = |table: u32, prefix: &str| -> Vec<String> {
+            let rows: Vec<Value> = stage.router().ask_lines(&format!("route show --vrf {table}"));
+            let of_prefix = rows.iter().filter(|row| row["prefix"] == prefix);
+            let (best, rest): (Vec<&Value>, Vec<&Value>) =
+                of_prefix.partition(|row| row["best"] == true);
+            let name = |row: &Value| row["source"].as_str().expect("a name").to_owned();
+            best.into_iter().chain(rest).map(name).collect()
+        };
+        // A zebra is a source of its own; the kernel's routes of zebra count only where there is none.
+        let learned = |table: u32, prefix: &str| {
+            let found = sources(table, prefix);
+            !found.is_empty() && found.iter().all(|name| name.starts_with(source))
+        };
+        for table in [10, 20] {
+            stage.wait(&format!("table {table} by {source}: {}", logs()), || {
+                learned(table, "192.0.2.0/24")
+            });
+        }
+        stage.wait("what leaks", || learned(10, "198.51.100.0/24") && learned(20, "10.9.0.0/24"));
+        stage.reaches(0, "192.0.2.1", 1);
+        stage.reaches(2, "192.0.2.1", 3);
+        stage.reaches(0, "-I 10.9.0.2 198.51.100.1", 3);
+        // Blue loses the prefix, and red does not.
+        neighbor_of_blue.kill();
+        stage.wait("blue to have lost it", || sources(20, "192.0.2.0/24").is_empty());
+        assert!(!stage.pings(2, "192.0.2.1"), "{source} {words:?}");
+        stage.reaches(0, "192.0.2.1", 1);
+        drop(instances);
+        conserved(&stage.router.take().expect("it was started").stop());
+        let _ = std::fs::remove_file(config);
+    }
 }

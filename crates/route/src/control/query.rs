@@ -11,10 +11,13 @@ use fingerpost_lpm::{Routes, UpdateError};
 use super::expiry::Ends;
 use super::journal::{Gap, Happened, Notice, Requested, Takeover};
 use super::objects::HopView;
+use super::routes::key_of;
 use super::snapshot::{RouteRow, SnapshotError, SnapshotId};
 use super::sources::{SourceId, SourceReport};
-use super::{Control, Family};
-use crate::event::{AddressUpdate, AnyPrefix, LinkState, TableId};
+use super::{Control, Family, LOCAL_TABLE, forwarded};
+use crate::event::{
+    AddressUpdate, AnyPrefix, LinkState, NextHopUpdate, RouteKey, RouteUpdate, TableId,
+};
 use crate::fib::{Auditor, Decision, Fib, FibReport, KernelLookup, Verified};
 use crate::forwarding::Forwarding;
 use crate::nexthop::NextHops;
@@ -55,6 +58,35 @@ impl Control {
     /// The candidates of exactly this prefix in a table, the best first.
     pub fn candidates(&self, table: u32, prefix: AnyPrefix) -> Vec<Candidate> {
         self.tables.get(table).map_or(Vec::new(), |table| table.candidates(prefix))
+    }
+
+    /// Whether a route of this key is taken at all: routes to the host itself follow from its addresses, and link-local and
+    /// multicast destinations are not routed.
+    pub fn takes(key: &RouteKey) -> bool {
+        key.table != LOCAL_TABLE && forwarded(key.prefix)
+    }
+
+    /// Whether the RIB has a route of a source as this update has it, for comparisons with what the source has. Costs a
+    /// search of the prefix.
+    pub fn has_route(&self, source: SourceId, update: &RouteUpdate) -> bool {
+        let Some(present) = self.present(source, &update.key) else { return false };
+        let mut target = update.target.clone();
+        self.settle_links(&update.key, &mut target);
+        let want = key_of(source, update.key.prefix, &target);
+        let mtu = if want.leads_out() { update.mtu } else { 0 };
+        !self.hops.is_orphan(present)
+            && self.hops.key(present) == Some(&want)
+            && self.mtu_of(present) == mtu
+    }
+
+    /// Whether the RIB has any route of a source with this key.
+    pub fn has_key(&self, source: SourceId, key: &RouteKey) -> bool {
+        self.present(source, key).is_some()
+    }
+
+    /// Whether a source has a next-hop object as this update has it.
+    pub fn has_object(&self, source: SourceId, update: &NextHopUpdate) -> bool {
+        self.objects.get(source.0, update.id) == Some(&update.target)
     }
 
     /// Names of the tables, the main one first: an index here is a fib.

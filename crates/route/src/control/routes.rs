@@ -4,12 +4,12 @@ use std::time::Instant;
 
 use fingerpost_lpm::NextHopId;
 
+use super::Control;
 use super::action::{Done, RouteError};
 use super::expiry;
 use super::journal::Happened;
 use super::resolver::resolver;
 use super::sources::{HOST, SourceId};
-use super::{Control, LOCAL_TABLE, forwarded};
 use crate::event::{AnyPrefix, Path, RouteKey, RouteUpdate, Target, is_host};
 use crate::nexthop::{HopAttrs, HopError, HopFlags, HopKey, NextHops, narrower};
 use crate::rib::{Candidate, Effect};
@@ -19,8 +19,7 @@ impl Control {
     pub(super) fn route(&mut self, source: SourceId, update: RouteUpdate) {
         let key = update.key;
         self.sources.get_mut(source).count_update();
-        // Routes to the host itself follow from its addresses.
-        if key.table == LOCAL_TABLE || !forwarded(key.prefix) {
+        if !Self::takes(&key) {
             return;
         }
         if let Err(error) = self.add_table(key.table) {

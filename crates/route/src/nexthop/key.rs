@@ -68,7 +68,7 @@ impl HopKey {
     }
 
     /// Whether packets leave by it at all, so that an MTU matters.
-    pub(super) fn leads_out(&self) -> bool {
+    pub(crate) fn leads_out(&self) -> bool {
         matches!(self, Self::Path(_) | Self::Group(_) | Self::Object { .. })
     }
 

@@ -517,6 +517,10 @@ pub(crate) struct Source {
     pub(crate) resync_ms: Option<f64>,
     /// Reason of that resynchronization: lost messages, or a change whose consequences the kernel does not report.
     pub(crate) resync_reason: String,
+    /// Complete comparisons of its routes with those that the kernel has; null where there are none.
+    pub(crate) comparisons: Option<u64>,
+    /// Time of the control thread that the latest comparison took, in ms; null without one.
+    pub(crate) compare_ms: Option<f64>,
     /// Whether its table is complete, and it has a session where it needs one.
     pub(crate) in_sync: bool,
     /// Complete tables that it has sent: ends of dumps, End-of-RIB markers, or ends found by a silence.

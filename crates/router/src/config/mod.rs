@@ -168,6 +168,10 @@ pub(crate) struct Source {
     /// all routes are read again. Without it 262144.
     #[serde(default)]
     pub(crate) receive_buffer_kib: Option<u32>,
+    /// Seconds between two comparisons of the routes with those that the kernel has, for kind `kernel`: where messages were
+    /// lost without a word, all routes are read again. 0 for none; without it 300.
+    #[serde(default)]
+    pub(crate) compare_s: Option<u32>,
     /// Where a source of kind `fpm` or `bmp` listens: address and port, or the path of a Unix socket; without it
     /// `127.0.0.1:2620`, and `127.0.0.1:11019` for `bmp`.
     #[serde(default)]
@@ -401,6 +405,11 @@ impl Source {
                 )),
             };
             wrong.extend(what.map(|what| ("receive_buffer_kib", what)));
+        }
+        if self.compare_s.is_some() && self.kind != "kernel" {
+            let what =
+                format!("source {:?}: `compare_s` goes with kind \"kernel\" only", self.kind);
+            wrong.push(("compare_s", what));
         }
         wrong
     }

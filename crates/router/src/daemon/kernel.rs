@@ -15,6 +15,7 @@ use fingerpost_route::source::{RouteSource, SourceError, SourceSpec, Transport, 
 use fingerpost_route::{Control, NeighborRequest, RouteEvent, SourceId};
 use tracing::{debug, info, warn};
 
+use super::compare::{Compare, Counts, Verdict};
 use super::reader::{Piece, Reader};
 use crate::sys::{Netlink, Received};
 
@@ -26,6 +27,21 @@ const BUFFER_BYTES: usize = 64 << 10;
 const CARRIERS_EVERY: Duration = Duration::from_millis(2);
 /// Links looked at in one go, half a microsecond each; of more than that these, and then the next.
 const CARRIERS: usize = 256;
+
+/// Time between two comparisons with what the kernel has, unless configured. Each costs a search of the RIB for every route.
+const COMPARE_EVERY: Duration = Duration::from_secs(300);
+
+/// Settings of the source.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct KernelSettings {
+    /// The kernel's routes are wanted, not just its links, addresses and neighbors.
+    pub(crate) routes: bool,
+    pub(crate) distance: Option<u8>,
+    /// Size of the receive buffer.
+    pub(crate) buffer_kib: Option<u32>,
+    /// Seconds between two comparisons; 0 for none.
+    pub(crate) compare_s: Option<u32>,
+}
 
 /// The kernel's links, addresses, neighbors and, if wanted, routes.
 pub(crate) struct KernelSource {
@@ -46,6 +62,9 @@ pub(crate) struct KernelSource {
     looked_at: usize,
     pub(crate) messages: u64,
     resyncs: Resyncs,
+    /// Comparisons with what the kernel has, where its routes are wanted.
+    compare: Option<Compare>,
+    left_out: Vec<u8>,
     /// When the latest message came.
     last_message: Option<Instant>,
     /// When the first one came that may not be visible yet.
@@ -109,15 +128,15 @@ pub(crate) enum KernelError {
 }
 
 impl KernelSource {
-    /// Opens the source, with a receive buffer of so many KiB, and requests a dump. `routes`: the kernel's routes are
-    /// wanted, not just its links, addresses and neighbors; but not those of the protocols `left_out`.
+    /// Opens the source, and requests a dump. Routes of the protocols `left_out` are not wanted.
     pub(crate) fn open(
         control: &mut Control,
-        routes: bool,
-        distance: Option<u8>,
-        buffer_kib: Option<u32>,
+        settings: KernelSettings,
         left_out: &[u8],
     ) -> Result<Self, KernelError> {
+        let KernelSettings { routes, distance, buffer_kib, compare_s } = settings;
+        let every = compare_s.map_or(COMPARE_EVERY, |seconds| Duration::from_secs(seconds.into()));
+        let compare = (routes && !every.is_zero()).then(|| Compare::start(every, Instant::now()));
         let kind = find("kernel").expect("the kernel is in the registry of sources");
         let Transport::Netlink { groups, first } = kind.transport else {
             unreachable!("the kernel speaks netlink")
@@ -142,6 +161,8 @@ impl KernelSource {
             looked_at: 0,
             messages: 0,
             resyncs: Resyncs::default(),
+            compare: compare.transpose()?,
+            left_out: left_out.to_vec(),
             last_message: None,
             since: None,
         };
@@ -177,6 +198,11 @@ impl KernelSource {
             let Some(piece) = piece else { break };
             match piece {
                 Piece::Lost => self.lost("routes, addresses or neighbors"),
+                Piece::Mark(number) => {
+                    if let Some(compare) = &mut self.compare {
+                        compare.marked(number, Instant::now());
+                    }
+                }
                 Piece::Datagrams(datagrams) => {
                     for datagram in datagrams.iter() {
                         self.input(control, datagram)?;
@@ -200,9 +226,33 @@ impl KernelSource {
     /// Leaves out routes of these protocols from now on, as another source has them.
     pub(crate) fn leave_out(&mut self, protocols: &[u8]) {
         if self.routes {
+            if self.left_out != protocols {
+                self.left_out = protocols.to_vec();
+            }
             self.source.leave_out(protocols);
             self.flush();
         }
+    }
+
+    /// Compares its routes with what the kernel has, a little at a time. Where messages were lost without a word, all is
+    /// read again.
+    pub(crate) fn compare(&mut self, control: &Control, now: Instant) {
+        let Some(compare) = &mut self.compare else { return };
+        let follows = self.ready && !control.source(self.id).dumping;
+        match compare.turn(control, self.id, follows, &self.left_out, now) {
+            Verdict::None => {}
+            Verdict::Mark(number) => self.reader.mark(number),
+            Verdict::Lost(why) => {
+                self.resyncs.begin(why, now);
+                self.source.lost(now);
+                self.flush();
+            }
+        }
+    }
+
+    /// Comparisons so far; `None` where there are none.
+    pub(crate) fn compared(&self) -> Option<Counts> {
+        self.compare.as_ref().map(Compare::counts)
     }
 
     /// Notes after a commit whether readers see `all` routes.
@@ -284,6 +334,7 @@ impl KernelSource {
         control.set_time(SystemTime::now());
         let (id, routes) = (self.id, self.routes);
         let (ready, ran, resyncs) = (&mut self.ready, &mut self.ran, &mut self.resyncs);
+        let compare = &mut self.compare;
         self.source.input(datagram, Instant::now(), &mut |event| {
             match event {
                 RouteEvent::StartOfTable if *ready => resyncs.dump(Instant::now()),
@@ -292,6 +343,9 @@ impl KernelSource {
                     resyncs.end(Instant::now());
                 }
                 _ => {}
+            }
+            if let Some(compare) = compare {
+                compare.note(&event, Instant::now());
             }
             if let RouteEvent::Link(update) = &event {
                 ran.remove(&update.link);

@@ -6,7 +6,7 @@ use fingerpost_lpm::registry;
 use fingerpost_route::{Control, ControlOptions, Durations};
 use tracing::warn;
 
-use super::kernel::KernelSource;
+use super::kernel::{KernelSettings, KernelSource};
 use super::lasting::{Placed, make_again};
 use super::ports::{Interfaces, Plan};
 use super::sources::{Configured, Sources};
@@ -48,11 +48,14 @@ pub(super) fn learn(options: &RunOptions, listen: bool) -> Result<Learned, Daemo
     }
     config.features.bind(None, &mut control)?;
     let kernel_source = config.source.iter().find(|source| source.kind == "kernel");
-    let distance = kernel_source.and_then(|source| source.distance);
-    let buffer = kernel_source.and_then(|source| source.receive_buffer_kib);
+    let settings = KernelSettings {
+        routes: config.kernel_routes(),
+        distance: kernel_source.and_then(|source| source.distance),
+        buffer_kib: kernel_source.and_then(|source| source.receive_buffer_kib),
+        compare_s: kernel_source.and_then(|source| source.compare_s),
+    };
     let exported: Vec<u8> = config.source.iter().filter_map(Source::exports_as).collect();
-    let routes = config.kernel_routes();
-    let mut kernel = KernelSource::open(&mut control, routes, distance, buffer, &exported)?;
+    let mut kernel = KernelSource::open(&mut control, settings, &exported)?;
     let until = Instant::now() + LONGEST_DUMP;
     while !kernel.ready() {
         if Instant::now() > until {

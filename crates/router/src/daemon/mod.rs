@@ -18,6 +18,7 @@ use crate::{privilege, sys};
 mod backend;
 mod builder;
 mod cluster;
+mod compare;
 mod egress;
 mod error;
 mod export;
@@ -262,6 +263,7 @@ impl Daemon {
         let mut taken =
             if all { kernel.turn(&mut self.control)? } else { kernel.look(&mut self.control) };
         taken += self.sources.take_sessions(&mut self.control, now);
+        self.sources.kernel.compare(&self.control, now);
         if all || taken > 0 {
             // The host's own addresses are known before a commit that may take its time.
             self.interfaces.sync_local(&self.control);

@@ -28,6 +28,14 @@ pub(super) enum Piece {
     Datagrams(Datagrams),
     /// The kernel had to drop messages behind those of the pieces before.
     Lost,
+    /// All that the kernel had sent when this mark was requested is in the pieces before.
+    Mark(u64),
+}
+
+/// What the thread is to do.
+enum Request {
+    Send(Vec<u8>),
+    Mark(u64),
 }
 
 /// Datagrams in the order in which they came.
@@ -52,7 +60,7 @@ impl Datagrams {
 
 /// The daemon's end. The thread ends with it.
 pub(super) struct Reader {
-    requests: Sender<Vec<u8>>,
+    requests: Sender<Request>,
     pieces: Receiver<io::Result<Piece>>,
     bell: UnixStream,
 }
@@ -77,7 +85,13 @@ impl Reader {
     /// Sends a request, soon.
     pub(super) fn send(&self, request: Vec<u8>) {
         // A thread that has ended has reported why.
-        let _ = self.requests.send(request);
+        let _ = self.requests.send(Request::Send(request));
+        ring(&self.bell);
+    }
+
+    /// Has a piece [`Piece::Mark`] follow what the kernel has sent by now.
+    pub(super) fn mark(&self, number: u64) {
+        let _ = self.requests.send(Request::Mark(number));
         ring(&self.bell);
     }
 
@@ -105,7 +119,7 @@ impl Reader {
 struct Thread {
     socket: Netlink,
     bell: UnixStream,
-    requests: Receiver<Vec<u8>>,
+    requests: Receiver<Request>,
     pieces: SyncSender<io::Result<Piece>>,
 }
 
@@ -121,10 +135,12 @@ impl Thread {
     /// Runs until the other end is gone.
     fn read(&self) -> io::Result<()> {
         let mut buffer = vec![0; BUFFER_BYTES];
+        let mut mark = None;
         loop {
             loop {
                 match self.requests.try_recv() {
-                    Ok(request) => self.socket.send(&request)?,
+                    Ok(Request::Send(request)) => self.socket.send(&request)?,
+                    Ok(Request::Mark(number)) => mark = Some(number),
                     Err(TryRecvError::Empty) => break,
                     Err(TryRecvError::Disconnected) => return Ok(()),
                 }
@@ -145,6 +161,11 @@ impl Thread {
             match ended {
                 Some(Received::Lost) if !self.give(Piece::Lost) => return Ok(()),
                 Some(Received::Empty) => {
+                    if let Some(number) = mark.take()
+                        && !self.give(Piece::Mark(number))
+                    {
+                        return Ok(());
+                    }
                     poll(&[self.socket.fd(), self.bell.as_raw_fd()], LONG);
                     silence(&self.bell);
                 }
@@ -205,6 +226,30 @@ mod tests {
         // The other end of the channel goes with the thread.
         assert!(pieces.recv_timeout(Duration::from_secs(5)).is_err());
         assert!(matches!(pieces.try_recv(), Err(TryRecvError::Disconnected)));
+    }
+
+    #[test]
+    fn a_mark_follows_what_was_sent_before() {
+        let reader = Reader::start(Netlink::open(libc::NETLINK_ROUTE, &[]).unwrap()).unwrap();
+        for number in 1..=20 {
+            reader.send(link::dump(u32::try_from(number).unwrap()));
+            reader.mark(number);
+            let mut datagrams = 0;
+            let found = (0..100).find_map(|_| {
+                poll(&[reader.fd()], Duration::from_millis(100));
+                while let Some(piece) = reader.next().unwrap() {
+                    match piece {
+                        Piece::Datagrams(some) => datagrams += some.iter().count(),
+                        Piece::Mark(number) => return Some(number),
+                        Piece::Lost => panic!("there is room"),
+                    }
+                }
+                None
+            });
+            assert_eq!(found, Some(number));
+            // The rest of a dump comes as it is read on.
+            assert!(datagrams > 0, "{number}");
+        }
     }
 
     #[test]

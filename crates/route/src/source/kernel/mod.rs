@@ -158,6 +158,12 @@ enum Entry {
     Object(u32),
 }
 
+/// A source that reads all of it once, on a socket without groups, to compare it with what another one has followed. A dump
+/// that was disturbed is not repeated.
+pub fn snapshot() -> Box<dyn RouteSource> {
+    Box::new(Kernel { most_passes: 0, ..Kernel::default() })
+}
+
 /// Most passes of a dump; then the entries of all of them together are taken.
 const PASSES: u32 = 6;
 
@@ -191,6 +197,8 @@ struct Kernel {
     /// Part of it was cut off (a receive buffer that is too small).
     unreadable: bool,
     passes: u32,
+    /// Passes of a disturbed dump at most, besides the first.
+    most_passes: u32,
     /// Entries that notifications reported since the request.
     touched: HashSet<Entry>,
     touched_routes: HashMap<RouteKey, Option<Body>>,
@@ -225,6 +233,7 @@ impl Default for Kernel {
             disturbed: false,
             unreadable: false,
             passes: 0,
+            most_passes: PASSES,
             touched: HashSet::new(),
             touched_routes: HashMap::new(),
             gone: HashSet::new(),
@@ -373,7 +382,7 @@ impl Kernel {
             return Ok(());
         }
         let failed = self.unreadable || code != 0 && !ABSENT.contains(&code);
-        if (self.disturbed || failed) && self.passes < PASSES {
+        if (self.disturbed || failed) && self.passes < self.most_passes {
             self.passes += 1;
             return Ok(());
         }

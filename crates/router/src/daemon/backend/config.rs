@@ -435,7 +435,12 @@ impl Running {
             let distance =
                 distance.map_or("its usual distance".to_owned(), |n| format!("distance {n}"));
             let buffer = kernel.and_then(|source| source.receive_buffer_kib);
-            distance + &buffer.map_or(String::new(), |kib| format!(", receive buffer {kib} KiB"))
+            let compare = kernel.and_then(|source| source.compare_s);
+            let words = [
+                buffer.map(|kib| format!(", receive buffer {kib} KiB")),
+                compare.map(|seconds| format!(", compared every {seconds} s")),
+            ];
+            distance + &words.into_iter().flatten().collect::<String>()
         };
         let (had, has) = (self.kernel_routes, new.kernel_routes());
         let (was, is) = (had.then(|| kernel(old)), has.then(|| kernel(new)));

@@ -472,6 +472,8 @@ impl View<'_> {
             resyncs: None,
             resync_ms: None,
             resync_reason: String::new(),
+            comparisons: None,
+            compare_ms: None,
             in_sync: !source.dumping,
             end_of_rib: source.tables,
             lag_ms: 0.0,
@@ -492,6 +494,10 @@ impl View<'_> {
                 (row.resync_ms, row.resync_reason) = (Some(ms(*took)), why.clone());
             }
             row.lag_ms = ms(kernel.lag(now));
+            if let Some(compared) = kernel.compared() {
+                row.comparisons = Some(compared.done);
+                row.compare_ms = (compared.done > 0).then(|| ms(compared.work));
+            }
         }
         if let Some(state) = self.sources.configured.state(number, now) {
             state.kind.clone_into(&mut row.kind);

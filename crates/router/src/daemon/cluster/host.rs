@@ -239,7 +239,7 @@ mod tests {
     use fingerpost_io::xdp::testing::{self, ip};
     use fingerpost_route::ControlOptions;
 
-    use crate::daemon::kernel::KernelSource;
+    use crate::daemon::kernel::{KernelSettings, KernelSource};
 
     use super::*;
 
@@ -369,7 +369,9 @@ mod tests {
             let (v4, v6) = (fingerpost_lpm::v4().collect(), fingerpost_lpm::v6().collect());
             let options = ControlOptions { v4, v6, connected_from_addresses: true };
             let mut control = Control::new(options).unwrap();
-            let mut kernel = KernelSource::open(&mut control, false, None, None, &[]).unwrap();
+            let settings =
+                KernelSettings { routes: false, distance: None, buffer_kib: None, compare_s: None };
+            let mut kernel = KernelSource::open(&mut control, settings, &[]).unwrap();
             // The thread that reads the kernel's messages has some time.
             let mut hear =
                 |control: &mut Control, enough: &dyn Fn(&KernelSource, &Control) -> bool| {

@@ -152,7 +152,7 @@ fn a_table_of_bgpd_by_zebra() {
     // They do not count there.
     let of_kernel = || lab.source("kernel")["routes"].as_u64().expect("a number");
     lab.wait_for("no routes of zebra by the kernel", || of_kernel() < 100);
-    assert_eq!(lab.source("fpm")["errors"], 0);
+    assert_eq!(lab.source("fpm")["errors"], 0, "{}", lab.source("fpm"));
 
     // All is withdrawn, and comes back.
     neighbor.kill();

@@ -164,7 +164,7 @@ fn updates_in_mrt() {
     check_stream("mrt", "mrt-updates-frr-8.4.4");
 }
 
-/// As a file that is read once, and as the beginning of a replay.
+/// A file that is read once, and the beginning of a replay.
 #[test]
 fn a_table_in_mrt() {
     check_stream("mrt", "mrt-table-frr-8.4.4");

@@ -11,7 +11,7 @@
 //! 1. it was found in a first pass, and what a second dump, which began after that, has of it differs as well: the
 //!    first one was not merely older than a notification;
 //! 2. no notification was about it from when it was found until all that the kernel had sent by the end of the second pass was
-//!    handled ([`Piece::Mark`](super::reader::Piece)) and [`SETTLE`] went by: none was on its way;
+//!    handled ([`Piece::Mark`](super::reader::Piece)) and [`SETTLE`] went by: none was still queued;
 //! 3. no dump of the source began since the first pass did: the kernel does not report what follows when a link changes,
 //!    the source reads everything again instead.
 //!

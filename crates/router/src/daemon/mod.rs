@@ -346,7 +346,7 @@ impl Daemon {
         // Routes that are to be withdrawn in pieces forward nothing new.
         let waits = usize::from(self.control.sweeping());
         let all = committed.as_ref().is_ok_and(|done| done.pending <= waits);
-        self.sources.committed(&mut self.control, all, Instant::now());
+        self.sources.committed(all, Instant::now());
         match committed {
             Ok(committed) => self.progress.set_generation(committed.generation),
             Err(error) => warn!(target: "fib", "routes are not all visible: {error}"),

@@ -73,7 +73,7 @@ impl Sources {
     }
 
     /// Notes after a commit whether readers see `all` routes.
-    pub(super) fn committed(&mut self, control: &mut Control, all: bool, now: Instant) {
+    pub(super) fn committed(&mut self, all: bool, now: Instant) {
         let seats = self.configured.listeners().flat_map(|listener| listener.lags(now));
         for lag in seats.chain([self.kernel.lag(now)]) {
             if all && !lag.is_zero() {

@@ -256,10 +256,13 @@ impl Fpm {
                 {
                     // No packet follows it before the object comes.
                     outcome = Outcome::Awaits(id);
-                    self.reject(&format_args!(
-                        "route {}: next-hop object {id}, which is not known or has no member",
-                        key.prefix
-                    ));
+                    // FRR sends a group before its members.
+                    if !self.objects.has(id) {
+                        self.reject(&format_args!(
+                            "route {}: next-hop object {id}, which is not known",
+                            key.prefix
+                        ));
+                    }
                 }
                 sink(RouteEvent::Route(RouteUpdate { mtu, ..RouteUpdate::new(key, target) }));
             }

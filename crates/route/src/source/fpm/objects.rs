@@ -83,6 +83,11 @@ impl Objects {
         self.set(id, None);
     }
 
+    /// Whether there is an object of this number.
+    pub(super) fn has(&self, id: u32) -> bool {
+        self.all.contains_key(&id)
+    }
+
     /// Whether packets can follow an object: it is there, and of a group so is a member.
     pub(super) fn leads(&self, id: u32) -> bool {
         self.any(id, &|object| self.all.get(&object) == Some(&Shape::Single))

@@ -480,7 +480,7 @@ fn acknowledgements_are_the_routes_as_they_came() {
     let early = by_object("10.1.0.0/16", 9);
     assert_eq!(lab.frame(std::slice::from_ref(&early)).len(), 1, "it is kept");
     assert_eq!(lab.visible(&[]), flagged(&early, 0x2000_0000));
-    let why = "route 10.1.0.0/16: next-hop object 9, which is not known or has no member";
+    let why = "route 10.1.0.0/16: next-hop object 9, which is not known";
     assert!(lab.rejected().1.ends_with(why), "{:?}", lab.rejected());
     // Of a route that changed, the latest; of one that was deleted, none.
     let later = by_object("10.1.0.0/16", 6);

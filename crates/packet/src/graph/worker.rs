@@ -134,6 +134,8 @@ pub struct Worker {
     port_set: PortSet,
     flow_seed: u64,
     burst: usize,
+    /// Port that is first in the next round.
+    first: u16,
     /// Whether the graph had packets of its own to move in the last round.
     active: bool,
     start: Instant,
@@ -166,6 +168,7 @@ impl Worker {
             fds: Vec::new(),
             flow_seed: options.flow_seed,
             burst: BURST,
+            first: 0,
             active: false,
             start: clock_start(),
             clock: None,
@@ -269,10 +272,18 @@ impl Worker {
             requests: pending,
             transmit: port_set,
         });
-        let mut received = 0;
-        for number in 0..self.port_set.end() {
-            received += self.receive(number, now_ns);
+        // Those that receive are first in turn: where only some of their packets find room, in a full device or the tokens
+        // of a policer, it is not always the same port's.
+        let (end, mut received, mut turn) = (self.port_set.end(), 0, None);
+        let first = self.first.min(end);
+        for number in (first..end).chain(0..first) {
+            let some = self.receive(number, now_ns);
+            if some > 0 {
+                turn.get_or_insert(number + 1);
+            }
+            received += some;
         }
+        self.first = turn.unwrap_or(first);
         let start = self.ticks();
         self.port_set.flush();
         self.counters.send_ticks.add(self.ticks().wrapping_sub(start));
@@ -628,6 +639,26 @@ mod tests {
             rig.check_law();
         }
         assert_eq!(*seen.lock().unwrap(), (0..200).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn ports_that_receive_are_first_in_turn() {
+        let mut rig = rig(&world());
+        let order = Arc::new(Mutex::new(Vec::new()));
+        for number in [0, 2, 3] {
+            let polled = order.clone();
+            let stamp = move |_, _: &mut [u8]| polled.lock().unwrap().push(number);
+            let all = Generator::new(&rig.pool, headers(&["203.0.113.1"]), 60);
+            rig.add(number, all.stamp(Box::new(stamp)));
+        }
+        rig.add(1, Sink::new());
+        for _ in 0..4 {
+            rig.worker.round();
+            rig.check_law();
+        }
+        let order = order.lock().unwrap();
+        let order: Vec<u16> = order.chunks(BURST).map(|batch| batch[0]).collect();
+        assert_eq!(order, [[0, 2, 3], [2, 3, 0], [3, 0, 2], [0, 2, 3]].concat());
     }
 
     #[test]

@@ -91,18 +91,38 @@ fn cluster_rule_keeps_links_of_2r_over_n() {
     }
 }
 
-/// Printed, not required: a machine under load is slower. Release build, Intel Xeon (model 167): 5.7 to 9.7 million.
+/// Seconds that this thread had a processor; `None` where the kernel does not count them.
+fn thread_seconds() -> Option<f64> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    let ns: u64 = text.split_whitespace().next()?.parse().ok()?;
+    Some(std::time::Duration::from_nanos(ns).as_secs_f64())
+}
+
+/// Packets in a second of a core that the simulator has to reach at 256 nodes (`docs/benchmarks/cluster.md` has what it reaches).
+const PACKETS_A_SECOND: f64 = 1e6;
+
+/// Runs of which the best counts.
+const TRIES: usize = 9;
+
+/// The time is that of the thread, not of the wall: other programs may have the cores meanwhile, and their share of the caches.
 #[test]
-fn packets_a_second_at_256_nodes() {
-    for (rule, matrix) in [
-        (Rule::Adaptive, Matrix::uniform(256)),
-        (Rule::Vlb, Matrix::uniform(256)),
-        (Rule::Adaptive, Matrix::permutation(256)),
+fn the_simulator_does_a_million_packets_a_second_at_256_nodes() {
+    for (name, rule, matrix) in [
+        ("adaptive, uniform", Rule::Adaptive, Matrix::uniform(256)),
+        ("vlb, uniform", Rule::Vlb, Matrix::uniform(256)),
+        ("adaptive, permutation", Rule::Adaptive, Matrix::permutation(256)),
     ] {
-        let start = Instant::now();
-        let report = run(&Config { slots: 2000, ..Config::new(matrix, rule) });
-        assert!(report.delivered > 0.999, "{report:?}");
-        let seconds = start.elapsed().as_secs_f64();
-        println!("{rule:?}: {:.0} packets a second", report.packets as f64 / seconds);
+        let config = Config { slots: 2000, ..Config::new(matrix, rule) };
+        let mut rates = Vec::new();
+        while rates.len() < TRIES && rates.last().is_none_or(|rate| *rate < PACKETS_A_SECOND) {
+            let start = (Instant::now(), thread_seconds());
+            let report = run(&config);
+            assert!(report.delivered > 0.999, "{report:?}");
+            let of_thread = thread_seconds().zip(start.1).map(|(end, start)| end - start);
+            let seconds = of_thread.unwrap_or_else(|| start.0.elapsed().as_secs_f64());
+            rates.push(report.packets as f64 / seconds);
+        }
+        println!("{name}: {rates:.0?} packets a second of the thread");
+        assert!(rates.last() >= Some(&PACKETS_A_SECOND), "{name}: {rates:.0?}");
     }
 }

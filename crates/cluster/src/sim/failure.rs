@@ -4,7 +4,7 @@
 //!         loss after the detection time and a jitter of its own.
 //! Shape:  members as a node sees them; nodes that see the same share one copy.
 //! Cost:   a change clones a copy of the members at most once for each set of failures that some node sees.
-//! Limits: 64 failures. A return is seen by all in one slot, after the time that the last of them needs: a link serves
+//! Limits: 128 failures. A return is seen by all in one slot, after the time that the last of them needs: a link serves
 //!         others only when its ends announce it, so that nobody chooses a path that its intermediate refuses.
 
 use std::cmp::Reverse;
@@ -20,6 +20,8 @@ pub enum Lost {
     Node(NodeId),
     /// A link, in this direction alone.
     Link(NodeId, NodeId),
+    /// All links between the nodes below this one and the others: a partition.
+    Between(NodeId),
     /// Nothing: the node drains. It takes no traffic at its ports, nodes that see it take none for them, and it is not
     /// chosen as an intermediate.
     Drained(NodeId),
@@ -52,6 +54,7 @@ impl Failure {
         match self.lost {
             Lost::Node(node) => node == from || node == to,
             Lost::Link(one, other) => (one, other) == (from, to),
+            Lost::Between(first) => (from < first) != (to < first),
             Lost::Drained(_) => false,
         }
     }
@@ -70,7 +73,7 @@ enum Change {
 #[derive(Clone, Debug)]
 struct View {
     /// Failures that these nodes see, a bit each.
-    seen: u64,
+    seen: u128,
     members: Members,
     nodes: usize,
 }
@@ -92,16 +95,16 @@ pub(super) struct World {
     cut: Vec<u32>,
     drained: Vec<u32>,
     /// Failures by which each node drains, a bit each.
-    drains: Vec<u64>,
+    drains: Vec<u128>,
 }
 
 impl World {
     /// World in which all works.
     ///
     /// # Panics
-    /// When there are more than 64 failures.
+    /// When there are more than 128 failures.
     pub(super) fn new(members: Members, failures: &[Failure], seed: u64) -> Self {
-        assert!(failures.len() <= 64, "failures: {}, at most 64", failures.len());
+        assert!(failures.len() <= 128, "failures: {}, at most 128", failures.len());
         let nodes = members.len();
         let mut world = Self {
             failures: failures.to_vec(),
@@ -142,7 +145,7 @@ impl World {
     fn own(&self, failure: usize, node: NodeId) -> bool {
         match self.failures[failure].lost {
             Lost::Node(lost) | Lost::Drained(lost) => lost == node,
-            Lost::Link(..) => false,
+            Lost::Link(..) | Lost::Between(_) => false,
         }
     }
 
@@ -170,17 +173,26 @@ impl World {
             match change {
                 Change::Seen(index, node, lost) => self.see(index, usize::from(node), lost),
                 Change::Works(index, works) => {
-                    let lost = self.failures[index].lost;
-                    let count = match lost {
-                        Lost::Node(node) => &mut self.down[usize::from(node)],
-                        Lost::Link(from, to) => {
-                            &mut self.cut[usize::from(from) * self.nodes + usize::from(to)]
+                    let failure = self.failures[index];
+                    let change =
+                        |count: &mut u32| *count = if works { *count - 1 } else { *count + 1 };
+                    match failure.lost {
+                        Lost::Node(node) => {
+                            change(&mut self.down[usize::from(node)]);
+                            if !works {
+                                died.push(node);
+                            }
                         }
-                        Lost::Drained(node) => &mut self.drained[usize::from(node)],
-                    };
-                    *count = if works { *count - 1 } else { *count + 1 };
-                    if let (Lost::Node(node), false) = (lost, works) {
-                        died.push(node);
+                        Lost::Link(..) | Lost::Between(_) => {
+                            let links = self
+                                .healthy
+                                .all()
+                                .flat_map(|from| self.healthy.all().map(move |to| (from, to)));
+                            let cut = links.zip(&mut self.cut);
+                            cut.filter(|((from, to), _)| failure.breaks(*from, *to))
+                                .for_each(|(_, count)| change(count));
+                        }
+                        Lost::Drained(node) => change(&mut self.drained[usize::from(node)]),
                     }
                 }
             }
@@ -191,7 +203,7 @@ impl World {
     /// Moves a node to the view that has this failure, or no longer has it.
     fn see(&mut self, index: usize, node: usize, lost: bool) {
         let old = self.view[node];
-        let bit = 1u64 << index;
+        let bit = 1u128 << index;
         let seen = if lost { self.views[old].seen | bit } else { self.views[old].seen & !bit };
         self.views[old].nodes -= 1;
         let found = self.views.iter().position(|view| view.seen == seen && view.nodes > 0);
@@ -208,7 +220,7 @@ impl World {
         self.view[node] = at;
     }
 
-    fn members_of(&self, seen: u64) -> Members {
+    fn members_of(&self, seen: u128) -> Members {
         let mut members = self.healthy.clone();
         let failures =
             || self.failures.iter().enumerate().filter(|(index, _)| seen >> index & 1 == 1);
@@ -216,6 +228,14 @@ impl World {
             match failure.lost {
                 Lost::Drained(node) => members.set_node(node, NodeState::Draining),
                 Lost::Link(from, to) => members.set_link(from, to, false),
+                Lost::Between(first) => {
+                    for from in self.healthy.all().filter(|&from| from < first) {
+                        for to in self.healthy.all().filter(|&to| to >= first) {
+                            members.set_link(from, to, false);
+                            members.set_link(to, from, false);
+                        }
+                    }
+                }
                 Lost::Node(_) => {}
             }
         }

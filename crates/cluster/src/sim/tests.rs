@@ -1,6 +1,7 @@
 //! The tables and formulas of `docs/internals/cluster.md`, run.
 
 use super::*;
+use crate::rule::NodeId;
 use proptest::prelude::*;
 
 fn near(name: &str, found: f64, expected: f64, tolerance: f64) {
@@ -221,26 +222,70 @@ fn a_cut_link_is_avoided_in_its_direction() {
     }
 }
 
-/// A node that drains, and one that dies after it drained, lose nothing; a rolling restart neither.
+/// A node that drains in this slot, is stopped once all have seen it, and comes back.
+fn restarted(node: NodeId, slot: u32) -> [Failure; 2] {
+    let (detection_slots, jitter_slots, until) = (300, 100, Some(slot + 1200));
+    let drain = Failure { lost: Lost::Drained(node), slot, detection_slots, jitter_slots, until };
+    [drain, Failure { lost: Lost::Node(node), slot: slot + 700, ..drain }]
+}
+
+/// 64 nodes: one drains and dies, and a rolling restart of all of them, one after the other.
 #[test]
-fn a_drained_node_loses_nothing() {
-    let drained = |node, slot| {
-        let (detection_slots, jitter_slots, until) = (300, 100, Some(slot + 6000));
-        let drain =
-            Failure { lost: Lost::Drained(node), slot, detection_slots, jitter_slots, until };
-        [drain, Failure { lost: Lost::Node(node), slot: slot + 3000, ..drain }]
-    };
+fn drained_nodes_and_a_rolling_restart_of_all_lose_nothing() {
     let flowlets = Some(FlowletSettings { delta_slots: 200, entries: 4096 });
     let base = Config { load: 0.7, flowlets, ..Config::new(Matrix::uniform(64), Rule::Adaptive) };
-    let one = Config { failures: drained(3, 1000).to_vec(), slots: 12_000, ..base.clone() };
+    let one = Config { failures: restarted(3, 1000).to_vec(), slots: 4000, ..base.clone() };
     let report = run(&one);
     assert_eq!(report.drops.sum(), 0, "{report:?}");
     assert!(report.withdrawn > 0);
-    let (base, nodes) = (Config { matrix: Matrix::uniform(8), rates: vec![1; 8], ..base }, 8);
-    let failures = (0..nodes).flat_map(|node| drained(node, 1000 + 7000 * u32::from(node)));
-    let rolling = Config { failures: failures.collect(), slots: 60_000, load: 0.6, ..base };
+    let each = |node: u16| restarted(node, 1000 + 1700 * u32::from(node));
+    let rolling = Config { failures: (0..64).flat_map(each).collect(), slots: 111_000, ..base };
     let report = run(&rolling);
     assert_eq!(report.drops.sum(), 0, "{report:?}");
+    assert!(report.packets > 4_500_000 && report.withdrawn > 60 * 400, "{report:?}");
+    // One that is stopped before the others have seen that it drains costs what is on its way to it.
+    let early = |node: u16| each(node).map(|it| Failure { slot: it.slot.min(1300), ..it });
+    let hasty = Config { failures: early(0).to_vec(), slots: 4000, ..rolling };
+    assert!(run(&hasty).drops.failed > 0);
+}
+
+/// 64 nodes in two halves that do not reach each other, and become one again.
+#[test]
+fn the_halves_of_a_partition_lose_nothing_within_them() {
+    let (slot, until, load) = (2000, 12_000, 0.4);
+    let partition = Failure {
+        lost: Lost::Between(32),
+        slot,
+        detection_slots: 500,
+        jitter_slots: 200,
+        until: Some(until),
+    };
+    for matrix in [Matrix::uniform(64), Matrix::permutation(64)] {
+        // Two demands of a permutation, and 32 of 63 of a uniform matrix, are between the halves.
+        let across: f64 = (0..64)
+            .flat_map(|from| (0..64).map(move |to| (from, to)))
+            .filter(|(from, to)| (*from < 32) != (*to < 32))
+            .map(|(from, to)| matrix.demand(from, to))
+            .sum();
+        let base = Config {
+            load,
+            failures: vec![partition],
+            slots: 16_000,
+            ..Config::new(matrix, Rule::Adaptive)
+        };
+        let report = run(&base);
+        assert_eq!(report.failed_after_detection, 0, "{report:?}");
+        // What was sent across before the nodes saw it, and what they send over nodes of the other half.
+        assert!(report.drops.failed > 0, "{report:?}");
+        assert!((report.drops.failed as f64) < load * 64.0 * 700.0, "{report:?}");
+        // Afterwards what is between the halves has no path, until the last node sees them one again.
+        let seen = f64::from(until + 700 - slot - 600);
+        let expected = across * load * seen;
+        let found = report.drops.unreachable as f64;
+        assert!((found / expected - 1.0).abs() < 0.05, "{found} unreachable, not {expected}");
+        assert_eq!(report.drops.full(), 0, "{report:?}");
+        assert_eq!(report.packets, report.out + report.drops.sum() + report.held);
+    }
 }
 
 /// A pair forced over the other nodes, as RouteBricks measured it: flowlets keep its order, spraying does not.

@@ -13,6 +13,7 @@ pub mod faults;
 pub mod folder;
 pub mod frr;
 pub mod lasting;
+pub mod matrices;
 pub mod modules;
 pub mod netns;
 pub mod rack;

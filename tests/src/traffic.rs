@@ -80,6 +80,19 @@ impl Traffic {
         Self::sent_by(program, "blast", [source, destination], addrs, (numbers, addrs.len()))
     }
 
+    /// Begins to send at random times, to addresses of IPv4: [`Traffic::between`].
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn scattered(
+        program: &str,
+        ends: [&str; 2],
+        addrs: &[&str],
+        numbers: (u64, u64, usize),
+    ) -> Self {
+        Self::sent_by(program, "scatter", ends, addrs, (numbers, addrs.len()))
+    }
+
     /// Begins to send a mix of flows like that of a trace, `rate` packets a second in the mean, to addresses of IPv4:
     /// [`Traffic::between`].
     ///

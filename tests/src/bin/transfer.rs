@@ -8,6 +8,7 @@
 //! `worst W`, what the flow misses that misses most.
 //! `transfer blast ADDR,ADDR,.. RATE SECONDS [BYTES]`: sends numbered UDP packets of so many bytes of content, RATE a second
 //! in all, in turn to each address; prints `sent N`.
+//! `transfer scatter ADDR,ADDR,.. RATE SECONDS BYTES`: the same at random times, RATE a second in the mean.
 //! `transfer mix ADDR,ADDR,.. RATE SECONDS BYTES`: sends the flows of the simulator's mix, RATE packets a second in the mean:
 //! heavy-tailed sizes, in bursts of senders with 100 Mbit/s and round trips of 6 to 600 ms; prints `sent N`.
 //! `transfer sweep PREFIX RATE SECONDS`: sends UDP packets to random addresses of a prefix; prints `sent N`.
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         ["blast", addrs, rate, seconds, bytes] => {
             bytes.parse().map_err(Into::into).and_then(|bytes| blast(addrs, rate, seconds, bytes))
         }
+        ["scatter", addrs, rate, seconds, bytes] => scatter(addrs, rate, seconds, bytes),
         ["mix", addrs, rate, seconds, bytes] => mix(addrs, rate, seconds, bytes),
         ["sweep", prefix, rate, seconds] => sweep(prefix, rate, seconds),
         _ => Err(anyhow::anyhow!("see the head of transfer.rs")),
@@ -208,6 +210,30 @@ fn blast(addrs: &str, rate: &str, seconds: &str, bytes: usize) -> Result<String>
         let number = sent / addrs.len() as u64;
         Ok((numbered(flow, number, bytes), addrs[usize::try_from(flow)?]))
     })
+}
+
+/// Packets of [`blast`] at random times: what several of these send never falls into step.
+fn scatter(addrs: &str, rate: &str, seconds: &str, bytes: &str) -> Result<String> {
+    let addrs: Vec<SocketAddr> = addrs.split(',').map(str::parse).collect::<Result<_, _>>()?;
+    let (rate, seconds, bytes): (f64, u64, usize) =
+        (rate.parse()?, seconds.parse()?, bytes.parse()?);
+    ensure!(bytes >= NUMBERS, "BYTES: {bytes}, at least {NUMBERS}");
+    let socket = UdpSocket::bind("0.0.0.0:0")?;
+    let mut random = Rng::new(std::process::id().into());
+    let (began, mut sent, mut due) = (Instant::now(), 0u64, 0.0);
+    while began.elapsed() < Duration::from_secs(seconds) {
+        let now = began.elapsed().as_secs_f64();
+        while due <= now {
+            let flow = sent % addrs.len() as u64;
+            let packet = numbered(flow, sent / addrs.len() as u64, bytes);
+            // One that the network refuses is lost.
+            let _ = socket.send_to(&packet, addrs[usize::try_from(flow)?]);
+            sent += 1;
+            due -= (1.0 - random.unit()).ln() / rate;
+        }
+        std::thread::sleep(Duration::from_micros(500));
+    }
+    Ok(format!("sent {sent}"))
 }
 
 /// Content of a packet of a flow.

@@ -12,8 +12,9 @@ fn four_processes_are_one_router_while_one_is_killed() {
         return;
     }
     let Some(program) = lab() else { return skip("a release build of fingerpost-lab") };
-    // With `vlb` half of the packets cross a third node, and links have the whole load on average.
-    for (rule, most_load) in [("adaptive", 1.05), ("vlb", 1.25)] {
+    // With `vlb` half of the packets cross a third node, and links have the whole load on average. Reordered: four runs beside
+    // compilers (load 15) had 0.006 and 0.013 % with `adaptive`, 0.17 and 0.28 % with `vlb`.
+    for (rule, most_load, most_reordered) in [("adaptive", 1.05, 0.002), ("vlb", 1.25, 0.01)] {
         let mut command = Command::new(&program);
         command.args(["demo", "cluster", "--json", "--seconds", "6", "--rule", rule]);
         let output = command.stdin(Stdio::null()).output().expect("the program was found");
@@ -35,6 +36,6 @@ fn four_processes_are_one_router_while_one_is_killed() {
         let lost = lost[0] as f64;
         assert!(lost <= most, "{report}");
         assert!(part("worst_link") <= most_load, "{report}");
-        assert!(part("reordered_sequences") < 0.05, "{report}");
+        assert!(part("reordered_sequences") <= most_reordered, "{report}");
     }
 }

@@ -18,8 +18,13 @@ const LINK: &str = "20.16Mbps";
 /// Content of these packets: without the headers, and without those of the internal frame.
 const BYTES: usize = 1_354;
 
-/// Largest share of packets that may begin a reordered sequence.
+/// Largest share of packets that may begin a reordered sequence with the default delta.
 const MOST: f64 = 0.0015;
+
+/// Delta of RouteBricks, and that share with it: 1.3 % and less were measured. Whole flows are flowlets then, a hundred of which do
+/// not fill three links evenly, so that the largest are sprayed.
+const LARGE_MS: u32 = 100;
+const MOST_LARGE: f64 = 0.03;
 
 /// What the mix came to with one delta.
 #[derive(Debug)]
@@ -61,19 +66,21 @@ fn forced(delta_ms: u32, seconds: u64) -> Option<Outcome> {
     Some(outcome)
 }
 
-/// The default delta, beside none. One of 100 ms makes flowlets of whole flows, a hundred of which do not fill three links
-/// evenly, so that it sprays what is left over.
+/// No delta, the default one, and that of RouteBricks.
 #[test]
 fn flowlets_keep_the_order_of_a_mix_that_one_pair_carries() {
-    for delta_ms in [0, 2] {
+    for delta_ms in [0, 2, LARGE_MS] {
         let Some(outcome) = forced(delta_ms, 10) else { return };
         let Outcome { counts, sequences, reordered, balanced, sprayed } = outcome;
         assert!(counts.received > 20_000 && counts.lost() * 100 < counts.sent, "{outcome:?}");
         assert!(balanced > 0.2, "the direct link has room for half: {outcome:?}");
-        if delta_ms == 0 {
-            assert!(reordered > sequences && sequences > 10.0 * MOST, "{outcome:?}");
-        } else {
-            assert!(sequences <= MOST && reordered < 0.01 && sprayed < 0.02, "{outcome:?}");
+        match delta_ms {
+            0 => assert!(reordered > sequences && sequences > 10.0 * MOST, "{outcome:?}"),
+            LARGE_MS => {
+                assert!(sequences <= MOST_LARGE && reordered <= 3.0 * MOST_LARGE, "{outcome:?}");
+                assert!((0.01..0.4).contains(&sprayed), "{outcome:?}");
+            }
+            _ => assert!(sequences <= MOST && reordered < 0.01 && sprayed < 0.02, "{outcome:?}"),
         }
     }
 }

@@ -251,6 +251,8 @@ fn soak(args: &[String]) -> Result<()> {
         "bmp",
         "chaos",
         "cluster",
+        "cluster_matrices",
+        "cluster_overload",
         "fpm",
         "metrics",
         "ports",

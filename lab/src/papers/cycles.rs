@@ -143,7 +143,7 @@ fn time(ticks: Ticks, lookup: &dyn Lookup<u32>, keys: &[u32], out: &mut Vec<u32>
 
 /// Ticks of the counter in a nanosecond.
 #[allow(clippy::cast_precision_loss, reason = "a short time")]
-fn rate_ghz(ticks: Ticks) -> f64 {
+pub(super) fn rate_ghz(ticks: Ticks) -> f64 {
     let start = std::time::Instant::now();
     let (elapsed, took) = ticks.of(|| {
         std::thread::sleep(std::time::Duration::from_millis(20));

@@ -50,6 +50,8 @@ pub struct PapersOptions {
     pub keys: usize,
     /// Names of [`SECTIONS`]; all where none is named.
     pub sections: Vec<String>,
+    /// Real nodes of a cluster that are killed, one after the other.
+    pub failures: usize,
 }
 
 /// A part of the page, by whose work it is about; each is made for every table of IPv4.
@@ -267,7 +269,7 @@ mod tests {
     use fingerpost_command::plot::well_formed;
     use fingerpost_command::progress::Progress;
 
-    const TITLES: [&str; 14] = [
+    const TITLES: [&str; 19] = [
         "### DXR: SEQ, RND and REP",
         "### DXR: what D20R holds",
         "### DXR: lengths of chunks",
@@ -281,6 +283,11 @@ mod tests {
         "### RouteBricks: what is done to a packet",
         "### RouteBricks: batches",
         "### RouteBricks: cores and queues",
+        "### RouteBricks: prediction and measurement of a cluster",
+        "### RouteBricks: traffic matrices of a cluster",
+        "### RouteBricks: order of flows",
+        "### RouteBricks: failures",
+        "### RouteBricks: failures of real nodes",
         "### Poptrie: IPv6",
     ];
 
@@ -302,6 +309,8 @@ mod tests {
             seed: 1,
             keys: 256,
             sections: Vec::new(),
+            // Each takes the time of a demo, which has tests of its own.
+            failures: 0,
         };
         assert!(options.recorded.is_some());
         let made = papers(&options, &mut Progress::silent());

@@ -17,6 +17,9 @@ use super::print::{print, write};
 
 pub(super) const SUMMARY: &str = "The figures of the papers, beside those of this machine";
 
+/// Real nodes of a cluster that are killed: the bar is for the median of nine.
+const FAILURES: usize = 9;
+
 /// Adds its options.
 pub(super) fn arguments(command: clap::Command) -> clap::Command {
     Papers::augment_args(command)
@@ -85,6 +88,7 @@ pub(super) fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failu
         seed: arguments.seed,
         keys: arguments.keys,
         sections: arguments.sections,
+        failures: FAILURES,
     };
     let made = papers(&options, &mut Progress::new())?;
     if let Some(folder) = &arguments.out {

@@ -105,15 +105,21 @@ impl ClusterReport {
     /// Packets that the failure may cost the other nodes: what was offered in the time that it took to notice it, or in
     /// [`DETECTION`] if that is longer.
     #[must_use]
+    pub fn most_lost(&self) -> u64 {
+        let seconds = (self.detection_ms / 1e3).max(DETECTION.as_secs_f64());
+        self.offered_in(Duration::from_secs_f64(seconds))
+    }
+
+    /// Packets that were offered in so much time, in the mean.
+    #[must_use]
     #[allow(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         reason = "a bound"
     )]
-    pub fn most_lost(&self) -> u64 {
-        let seconds = (self.detection_ms / 1e3).max(DETECTION.as_secs_f64());
-        (self.offered as f64 / self.seconds.max(1e-3) * seconds).ceil() as u64
+    pub fn offered_in(&self, time: Duration) -> u64 {
+        (self.offered as f64 / self.seconds.max(1e-3) * time.as_secs_f64()).ceil() as u64
     }
 
     /// Faults of the run. Empty when all is well.

@@ -32,7 +32,8 @@ pub(super) fn section(paper: &mut Paper<'_>, of: &Table<u32>) -> Result<()> {
     runs.extend(batches(paper, &bed, plan)?);
     runs.extend(placements(paper, &bed, plan)?);
     paper.keep(&name, &mut runs);
-    // It depends on no table: once a page.
+    cluster::prediction(paper, &name, of)?;
+    // The rest depends on no table: once a page.
     if !paper.text.contains(cluster::HEADING) {
         cluster::section(paper);
     }

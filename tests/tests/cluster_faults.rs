@@ -4,6 +4,8 @@
 //! Longer: `cargo xtask soak cluster`, which has nine runs a kind.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -156,6 +158,33 @@ fn failures_at_random_cost_the_detection_time_each() {
 /// Packets a second that each node receives for each other one: 95 % of R = 1,800 packets of 1,400 bytes in all.
 const PAIR: u64 = 570;
 
+/// Longest time by which a thread that sleeps for a millisecond wakes up late, until this is stopped.
+struct Witness(Arc<AtomicBool>, thread::JoinHandle<Duration>);
+
+impl Witness {
+    fn start() -> Self {
+        const SLEEP: Duration = Duration::from_millis(1);
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let thread = thread::spawn(move || {
+            let mut longest = Duration::ZERO;
+            // Relaxed: a flag without data behind it.
+            while !stopped.load(Ordering::Relaxed) {
+                let began = Instant::now();
+                thread::sleep(SLEEP);
+                longest = longest.max(began.elapsed().saturating_sub(SLEEP));
+            }
+            longest
+        });
+        Self(stop, thread)
+    }
+
+    fn stop(self) -> Duration {
+        self.0.store(true, Ordering::Relaxed);
+        self.1.join().expect("it only sleeps")
+    }
+}
+
 /// In a soak no link may fail at all; beside other tests, one of five times without a failure is enough, as the machine may
 /// keep the kernel's own threads from their work.
 #[test]
@@ -179,7 +208,7 @@ fn no_link_fails_under_load() {
     let (seconds, times) = if soaks() { (soak(LOADED).min(LOADED).as_secs(), 1) } else { (4, 5) };
     let mut failures = Vec::new();
     while failures.len() < times && failures.last() != Some(&0) {
-        let before = all_downs();
+        let (before, witness) = (all_downs(), Witness::start());
         let going: Vec<Traffic> = pairs
             .iter()
             .zip(&addrs)
@@ -194,7 +223,10 @@ fn no_link_fails_under_load() {
             (sent, received) = (sent + counts.sent, received + counts.received);
         }
         failures.push(all_downs() - before);
-        println!("{seconds} s of load: links failed {failures:?}, {received} of {sent} packets");
+        println!(
+            "{seconds} s of load: links failed {failures:?}, {received} of {sent} packets; a thread of the test woke up {} ms late",
+            witness.stop().as_millis()
+        );
         assert!(sent >= PAIR * 12 * seconds * 9 / 10, "{sent} packets sent are no load");
     }
     assert_eq!(failures.last(), Some(&0), "links that went down: {failures:?}");

@@ -19,7 +19,7 @@ use serde_json::Value;
 const LONGEST_TURN_MS: f64 = 20.0;
 /// Time to visibility that one change of a hundred may exceed, in ms, where the machine is ours: in the soak.
 const VISIBLE_P99_MS: f64 = 1.0;
-/// The same on a shared machine. Changes that wait for a build, or for what it cost, take tenths of a second.
+/// Such a time on a shared machine. Changes that wait for a build, or for what it cost, take tenths of a second.
 const SHARED_P99_MS: f64 = 50.0;
 /// Routes of the table in the tests.
 const ROUTES: u32 = 50_000;

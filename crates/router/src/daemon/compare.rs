@@ -20,8 +20,8 @@
 //!
 //! **No loop.** What differs still after a resynchronization was not lost but refused: it is logged once and left alone.
 //!
-//! Cost: a search of the RIB for each route that the kernel has, once every `compare_s`; 8 bytes a route while a pass goes
-//!       on, and up to [`MOST`] differences.
+//! Cost: a search of the RIB for each route that the kernel has, once every `compare_s`; 8 bytes a route during a
+//!       pass, and up to [`MOST`] differences.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};

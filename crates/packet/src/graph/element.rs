@@ -113,6 +113,8 @@ pub struct Context<'a> {
     pub pool: &'a Pool,
     /// Seed of the flow hash: the same in all workers of a node.
     pub flow_seed: u64,
+    /// Number by which the element at work explains what it did with the packet of this batch, for traces of it.
+    pub reason: u32,
     /// Counts of the element at work; `None` outside a graph.
     pub(crate) node: Option<&'a NodeCounters>,
     /// Frames of the packets that elements end themselves, while packets are traced.
@@ -140,6 +142,7 @@ impl<'a> Context<'a> {
             counters,
             pool,
             flow_seed,
+            reason: 0,
             node,
             ended,
             emitted,
@@ -208,6 +211,7 @@ impl<'a> Context<'a> {
             counters: self.counters,
             pool: self.pool,
             flow_seed: self.flow_seed,
+            reason: 0,
             node: Some(node),
             ended: self.ended.as_deref_mut(),
             emitted: self.emitted,

@@ -404,6 +404,7 @@ fn context<'a>(
         counters: round.counters,
         pool,
         flow_seed: round.flow_seed,
+        reason: 0,
         node: None,
         ended: None,
         emitted,

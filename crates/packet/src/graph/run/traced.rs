@@ -22,26 +22,31 @@ struct Deeds {
     ended: Vec<(u32, Fate)>,
     /// Packets that ports took of it.
     left: Vec<Left>,
+    /// Number by which it explained itself.
+    reason: u32,
 }
 
 /// Has an element do something, and sees what it does.
 fn observe(tracer: &Shared<'_>, cx: &mut Context<'_>, act: impl FnOnce(&mut Context<'_>)) -> Deeds {
     let mut ended = Vec::new();
     let mut seen = Watched { inner: &mut *cx.transmit, tracer, left: Vec::new() };
-    act(&mut Context {
+    let mut inner = Context {
         now_ns: cx.now_ns,
         forwarding: cx.forwarding,
         counters: cx.counters,
         pool: cx.pool,
         flow_seed: cx.flow_seed,
+        reason: 0,
         node: cx.node,
         ended: Some(&mut ended),
         emitted: &mut *cx.emitted,
         requests: &mut *cx.requests,
         transmit: &mut seen,
-    });
+    };
+    act(&mut inner);
+    let reason = inner.reason;
     let left = seen.left;
-    Deeds { ended, left }
+    Deeds { ended, left, reason }
 }
 
 /// Where the outputs of an element lead.
@@ -120,6 +125,7 @@ fn tell_alone(
     } else {
         tracer.step(of, at, None, before, Fate::Kept);
     }
+    tracer.explain(of, deeds.reason);
     for (output, packet) in all_emitted {
         let made = packet.frame_number();
         // A frame that was just given back may have been taken for what was made.

@@ -80,6 +80,8 @@ pub struct Step {
     pub fate: Fate,
     /// Packets that the element made meanwhile, by their numbers.
     pub made: Vec<u16>,
+    /// Number by which the element explained it ([`Context::reason`](crate::graph::Context::reason)); 0: it did not.
+    pub reason: u32,
 }
 
 /// A packet of a trace.
@@ -110,6 +112,8 @@ pub struct Trace {
 #[derive(Clone, Debug)]
 pub struct Wanted {
     filter: Option<Filter>,
+    /// EtherType of frames with a packet further in, and where that begins.
+    inside: Option<(u16, usize)>,
     left: Arc<AtomicU32>,
     to: SyncSender<Trace>,
 }
@@ -121,7 +125,13 @@ impl Wanted {
         let packets = packets.min(MOST_PACKETS);
         // Room for all, so that a worker never waits and no trace is lost.
         let (to, traces) = sync_channel(packets as usize);
-        (Self { filter, left: Arc::new(AtomicU32::new(packets)), to }, traces)
+        (Self { filter, inside: None, left: Arc::new(AtomicU32::new(packets)), to }, traces)
+    }
+
+    /// Applies the filter also to the packets that frames of this EtherType have behind so many bytes.
+    #[must_use]
+    pub fn inside(self, ethertype: u16, bytes: usize) -> Self {
+        Self { inside: Some((ethertype, bytes)), ..self }
     }
 
     /// For one worker, whose packets are all of `pool`.
@@ -137,9 +147,12 @@ impl Wanted {
 
     fn takes(&self, frame: &[u8]) -> bool {
         let Some(filter) = &self.filter else { return true };
-        let kind = Ether::of(frame).map(Ether::kind);
-        matches!(kind, Some(ether::TYPE_IP4 | ether::TYPE_IP6))
-            && filter.matches(&frame[ETHER_BYTES..])
+        let at = match Ether::of(frame).map(Ether::kind) {
+            Some(ether::TYPE_IP4 | ether::TYPE_IP6) => Some(ETHER_BYTES),
+            Some(kind) => self.inside.filter(|(inside, _)| *inside == kind).map(|(_, at)| at),
+            None => None,
+        };
+        at.and_then(|at| frame.get(at..)).is_some_and(|packet| filter.matches(packet))
     }
 
     /// One fewer is left, if any is.
@@ -255,10 +268,19 @@ impl Tracer {
             }
             let At { node, input } = at;
             let made = Vec::new();
-            trace.steps.push(Step { packet: of.packet, node, input, meta, frame, fate, made });
+            let packet = of.packet;
+            trace.steps.push(Step { packet, node, input, meta, frame, fate, made, reason: 0 });
         }
         if fate.is_end() {
             self.forget(of.frame);
+        }
+    }
+
+    /// The element of the latest step of `of` explained it by this number.
+    pub(crate) fn explain(&mut self, of: Followed, reason: u32) {
+        let step = self.trace(of.trace).and_then(|trace| trace.steps.last_mut());
+        if let Some(step) = step.filter(|step| step.packet == of.packet) {
+            step.reason = reason;
         }
     }
 

@@ -283,6 +283,13 @@ fn what_cannot_take_the_direct_link_is_left_to_the_graph() {
         forwarder.enter(FABRIC + 9, entry.fabric.clone());
         assert_eq!(entry.left(DESTINATIONS[0], 40), LeftAlone::Egress);
         forwarder.enter(FABRIC, entry.fabric.clone());
+        // In another mode of the cluster, and in this one again.
+        let before = entry.fabric.entered();
+        forwarder.close_entrance();
+        assert_eq!(entry.left(DESTINATIONS[0], 40), LeftAlone::Egress);
+        assert_eq!(entry.fabric.entered(), before);
+        forwarder.enter(FABRIC, entry.fabric.clone());
+        assert_ne!(entry.left(DESTINATIONS[0], 40), LeftAlone::Egress);
         // Without an internal interface.
         forwarder.remove_port(INTERNAL);
         assert_eq!(entry.left(DESTINATIONS[0], 40), LeftAlone::Egress);

@@ -79,6 +79,14 @@ impl Forwarder {
         self.relink_all(&mut state);
     }
 
+    /// Has those programs leave the packets to the graph again.
+    pub fn close_entrance(&self) {
+        let mut state = self.state();
+        if state.entrance.take().is_some() {
+            self.relink_all(&mut state);
+        }
+    }
+
     /// What the program of an internal interface finishes, or why there is none.
     pub fn fabric_reads(&self, port: u16) -> Option<Result<FabricReads, String>> {
         self.state().fabric.get(&port).map(|port| port.state.clone())

@@ -15,11 +15,12 @@ use fingerpost_route::{netlink, source};
 /// A target, and what it does with an input.
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 13] = [
+const TARGETS: [Target; 14] = [
     ("acl", acl::testing::check),
     ("bmp", source::fuzz::bmp),
     ("control", control_socket::testing::check),
     ("dump", source::fuzz::dump),
+    ("fabric", fingerpost_cluster::element::testing::check),
     ("fpm", source::fuzz::fpm),
     ("frame", testing::frames::check),
     ("graph", |bytes| {

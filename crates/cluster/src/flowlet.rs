@@ -5,7 +5,7 @@
 //! Shape:  a power of two of 8-byte entries, one table a worker, so that nothing is locked:
 //!
 //! ```text
-//!         | next node 16 | flags 16 | last seen, in ticks 32 |      flags: 1 used, 2 direct, 4 spray
+//!         | next node 16 | flags 16 | last seen, in ticks 32 |      flags: 1 used, 2 direct, 4 spray, 16.. reason
 //! ```
 //!
 //! Cost:   one read and one write a packet; the path is chosen anew once a flowlet.
@@ -15,11 +15,13 @@
 //!
 //! Nothing is reordered between two flowlets when the gap exceeds the largest difference of delay between two paths.
 
-use crate::rule::{Members, NodeId, NodeState, Path};
+use crate::rule::{Choice, Members, NodeId, NodeState, Path, Why};
 
 const USED: u16 = 1;
 const DIRECT: u16 = 2;
 const SPRAY: u16 = 4;
+/// Bits above this one have the place of the choice's reason among all.
+const WHY_SHIFT: u16 = 4;
 
 /// Entry of the table.
 #[derive(Clone, Copy, Debug, Default)]
@@ -84,7 +86,8 @@ impl Flowlets {
         self.entries.len() * size_of::<Entry>()
     }
 
-    /// Path of a packet at the time `now`, in ticks; `None` where `choose` finds none.
+    /// Path of a packet at the time `now`, in ticks, with the reason of the choice that its flowlet keeps; `None` where
+    /// `choose` finds none.
     ///
     /// A packet whose ingress node is its egress node takes no link and no entry. For others `choose` makes a new
     /// choice, and `overloaded` reports whether the link of a kept path is full: then the flowlet is in
@@ -96,10 +99,10 @@ impl Flowlets {
         flow: Flow,
         now: u32,
         overloaded: impl FnOnce(Path) -> bool,
-        choose: impl FnOnce() -> Option<Path>,
-    ) -> Option<(Path, Outcome)> {
+        choose: impl FnOnce() -> Option<Choice>,
+    ) -> Option<(Choice, Outcome)> {
         if flow.from == flow.to {
-            return Some((Path::Local, Outcome::Local));
+            return Some((Choice { path: Path::Local, why: Why::SameNode }, Outcome::Local));
         }
         let at = flow.hash as usize & (self.entries.len() - 1);
         let entry = &mut self.entries[at];
@@ -115,37 +118,44 @@ impl Flowlets {
         } else {
             // An entry names a node: flows toward other outputs share it as an intermediate.
             let direct = entry.flags & DIRECT != 0 || entry.next == flow.to;
-            let kept = if direct { Path::Direct } else { Path::By(entry.next) };
-            if !kept.usable(members, flow.from, flow.to) {
+            let path = if direct { Path::Direct } else { Path::By(entry.next) };
+            let kept = Choice { path, why: why_of(entry.flags) };
+            if !path.usable(members, flow.from, flow.to) {
                 entry.flags = 0;
                 Outcome::Lost
-            } else if drains(kept, members) {
+            } else if drains(path, members) {
                 // A flowlet that never pauses would stay until the node stops, and lose packets then.
-                let Some(path) = choose() else { return Some((kept, Outcome::Kept)) };
-                (entry.next, entry.flags) = entry_of(path, flow.to);
-                return Some((path, Outcome::Lost));
-            } else if overloaded(kept) {
+                let Some(choice) = choose() else { return Some((kept, Outcome::Kept)) };
+                (entry.next, entry.flags) = entry_of(choice, flow.to);
+                return Some((choice, Outcome::Lost));
+            } else if overloaded(path) {
                 entry.flags |= SPRAY;
                 Outcome::Sprayed
             } else {
                 return Some((kept, Outcome::Kept));
             }
         };
-        let path = choose()?;
+        let choice = choose()?;
         if outcome != Outcome::Sprayed {
-            (entry.next, entry.flags) = entry_of(path, flow.to);
+            (entry.next, entry.flags) = entry_of(choice, flow.to);
         }
-        Some((path, outcome))
+        Some((choice, outcome))
     }
 }
 
-/// Node and flags of an entry with this path.
-fn entry_of(path: Path, to: NodeId) -> (NodeId, u16) {
+/// Node and flags of an entry with this choice.
+fn entry_of(Choice { path, why }: Choice, to: NodeId) -> (NodeId, u16) {
+    let why = (why as u16) << WHY_SHIFT;
     match path {
         Path::Local => (to, 0),
-        Path::Direct => (to, USED | DIRECT),
-        Path::By(by) => (by, USED),
+        Path::Direct => (to, USED | DIRECT | why),
+        Path::By(by) => (by, USED | why),
     }
+}
+
+/// Reason in the flags of an entry.
+fn why_of(flags: u16) -> Why {
+    Why::ALL.get(usize::from(flags >> WHY_SHIFT)).copied().unwrap_or(Why::Drawn)
 }
 
 /// Whether the intermediate of a path drains.
@@ -162,6 +172,15 @@ mod tests {
     const DELTA: u32 = 10;
     const FLOW: Flow = Flow { hash: 5, from: 0, to: 1 };
 
+    /// A choice of this path.
+    fn drawn(path: Path) -> Option<Choice> {
+        Some(Choice { path, why: Why::Drawn })
+    }
+
+    fn only_path((choice, outcome): (Choice, Outcome)) -> (Path, Outcome) {
+        (choice.path, outcome)
+    }
+
     /// Path of a packet of `flow` in a table without load, with this choice.
     fn path(
         table: &mut Flowlets,
@@ -170,7 +189,7 @@ mod tests {
         now: u32,
         choice: Path,
     ) -> (Path, Outcome) {
-        table.path(members, flow, now, |_| false, || Some(choice)).unwrap()
+        only_path(table.path(members, flow, now, |_| false, || drawn(choice)).unwrap())
     }
 
     #[test]
@@ -206,7 +225,8 @@ mod tests {
         let lost = (Path::By(3), Outcome::Lost);
         assert_eq!(path(&mut table.clone(), &members, FLOW, 1, Path::By(3)), lost, "it drains");
         let none = table.clone().path(&members, FLOW, 1, |_| false, || None);
-        assert_eq!(none, Some((Path::By(2), Outcome::Kept)), "it still carries packets");
+        let kept = none.map(only_path);
+        assert_eq!(kept, Some((Path::By(2), Outcome::Kept)), "it still carries packets");
         members.set_node(2, NodeState::Down);
         assert_eq!(path(&mut table, &members, FLOW, 1, Path::By(3)), lost);
         members.set_link(3, 1, false);
@@ -226,12 +246,27 @@ mod tests {
         let (mut table, members) = (Flowlets::new(8, DELTA), Members::equal(4));
         path(&mut table, &members, FLOW, 0, Path::By(2));
         let full = |path| path == Path::By(2);
-        let sprayed = |by| Some((Path::By(by), Outcome::Sprayed));
-        assert_eq!(table.path(&members, FLOW, 1, full, || Some(Path::By(3))), sprayed(3));
+        let sprayed = |by| (Path::By(by), Outcome::Sprayed);
+        let found = table.path(&members, FLOW, 1, full, || drawn(Path::By(3)));
+        assert_eq!(found.map(only_path), Some(sprayed(3)));
         // The link has room again, and the flowlet stays sprayed.
-        assert_eq!(table.path(&members, FLOW, 2, |_| false, || Some(Path::By(2))), sprayed(2));
+        assert_eq!(path(&mut table, &members, FLOW, 2, Path::By(2)), sprayed(2));
         let after = path(&mut table, &members, FLOW, 3 + DELTA, Path::By(3));
         assert_eq!(after, (Path::By(3), Outcome::Began));
+    }
+
+    #[test]
+    fn a_flowlet_keeps_the_reason_of_its_choice() {
+        let members = Members::equal(4);
+        for why in Why::ALL {
+            for path in [Path::Direct, Path::By(2)] {
+                let (mut table, choice) = (Flowlets::new(8, DELTA), Choice { path, why });
+                let mut at = |now, new| table.path(&members, FLOW, now, |_| false, || Some(new));
+                assert_eq!(at(0, choice), Some((choice, Outcome::Began)));
+                let other = Choice { path: Path::By(3), why: Why::Drawn };
+                assert_eq!(at(1, other), Some((choice, Outcome::Kept)));
+            }
+        }
     }
 
     #[test]
@@ -291,11 +326,13 @@ mod tests {
             let choose = || {
                 let by = [1, 2, 3, 4, 5][rng.below(5)];
                 let drawn = if by == to { Path::Direct } else { Path::By(by) };
-                [drawn, Path::Direct].into_iter().find(|path| path.usable(&members, 0, to))
+                let mut paths = [drawn, Path::Direct].into_iter();
+                let path = paths.find(|path| path.usable(&members, 0, to))?;
+                Some(Choice { path, why: Why::Drawn })
             };
             let found = table.path(&members, flow, now, |_| false, choose);
             let before = last[hash as usize].take();
-            let Some((path, outcome)) = found else { continue };
+            let Some((path, outcome)) = found.map(only_path) else { continue };
             assert!(path.usable(&members, 0, to), "{path:?} to {to} does not work");
             if let Some((seen, old_to, old)) = before {
                 let ended = now.wrapping_sub(seen) > DELTA;

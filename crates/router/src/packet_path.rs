@@ -37,8 +37,9 @@ pub(crate) struct TraceWriter<'a> {
     pub(crate) cluster: &'a InCluster<'a>,
 }
 
-/// Finds what an element of a cluster made of a frame: class of the element, frame before and after it.
-pub(crate) type InCluster<'a> = dyn Fn(&str, &[u8], &[u8]) -> Option<String> + 'a;
+/// Finds what an element of a cluster made of a frame: class of the element, frame before and after it, and the number by which
+/// the element explained it.
+pub(crate) type InCluster<'a> = dyn Fn(&str, &[u8], &[u8], u32) -> Option<String> + 'a;
 
 /// Finds what an interface feature does with a frame: class of its element, frame, and what is known of it.
 pub(crate) type Notes<'a> = dyn Fn(&str, &[u8], Meta) -> Vec<String> + 'a;
@@ -114,7 +115,7 @@ impl TraceWriter<'_> {
             route: if is_lookup { (self.found)(frame, step.meta) } else { None },
             notes: (self.notes)(spec.name, frame, step.meta),
             cluster: match step.fate {
-                Fate::Output(_) => (self.cluster)(spec.name, before, frame),
+                Fate::Output(_) => (self.cluster)(spec.name, before, frame, step.reason),
                 _ => None,
             },
             found: self.table_route(step, frame, meta),

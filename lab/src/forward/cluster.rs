@@ -10,7 +10,7 @@ use std::sync::{Arc, LazyLock};
 
 use anyhow::{Context, Result, ensure};
 use fingerpost_cluster::element::{self, addition};
-use fingerpost_cluster::fabric::{Fabric, Mode, PortRole, Settings};
+use fingerpost_cluster::fabric::{Fabric, Mode, PathSettings, PortRole, Settings};
 use fingerpost_cluster::frame::{
     ETHERTYPE, EXTRA_BYTES, FrameClass, HEADER_BYTES as FRONT, Header,
 };
@@ -54,16 +54,13 @@ pub(super) fn fabric_of(
     members: Members,
     rule: Rule,
 ) -> Result<Arc<Fabric>> {
-    let settings = Settings {
-        cluster: 1,
-        node,
-        ethertype: ETHERTYPE,
+    let settings = Settings { cluster: 1, node, ethertype: ETHERTYPE, clock_ns: 0 };
+    let paths = PathSettings {
         mode: Mode::Vlb,
         rule: rule::Settings { rule, threshold: 10_000 },
         flowlet_ns: 2_000_000,
-        clock_ns: 0,
     };
-    Ok(Arc::new(Fabric::new(memory, settings, members)?))
+    Ok(Arc::new(Fabric::new(memory, settings, paths, members)?))
 }
 
 /// The built-in graph with the elements of a cluster node.

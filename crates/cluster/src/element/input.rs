@@ -20,7 +20,8 @@ use fingerpost_packet::language::ClassSpec;
 use fingerpost_route::Reader;
 
 use super::hops;
-use crate::fabric::{Charges, Class, Fabric, Mode, NodeCounts, PortRole};
+use super::reason::Reason;
+use crate::fabric::{Charges, Class, Fabric, Mode, NodeCounts, PathSettings, PortRole};
 use crate::flowlet::{Flow, Flowlets, Outcome};
 use crate::frame::{EXTRA_BYTES, FULL_BYTES, FabricAddr, FrameClass, HEADER_BYTES, Header};
 use crate::rule::{Local, Members, NodeId, Path, Phase, Rule, choose};
@@ -48,6 +49,8 @@ struct ClusterInput {
     fabric: Arc<Fabric>,
     members: Reader<Members>,
     counts: Arc<NodeCounts>,
+    /// How paths are chosen in this batch.
+    paths: PathSettings,
     flowlets: Flowlets,
     queues: Queues,
     draws: Rng,
@@ -89,18 +92,32 @@ impl ClusterInput {
         Self {
             members: fabric.reader(),
             counts: fabric.counts.add(instance),
-            flowlets: Flowlets::new(FLOWLETS, ticks(fabric.settings.flowlet_ns)),
+            paths: fabric.paths(),
+            flowlets: Flowlets::new(FLOWLETS, ticks(fabric.paths().flowlet_ns)),
             queues,
             draws,
             fabric,
         }
     }
 
+    /// Begins a batch by the settings of this moment.
+    fn begin(&mut self, now_ns: u64) {
+        let paths = self.fabric.paths();
+        if paths.flowlet_ns != self.paths.flowlet_ns {
+            self.flowlets.set_delta(ticks(paths.flowlet_ns));
+        }
+        self.paths = paths;
+        self.members.pin();
+        let now = self.fabric.link_time(now_ns);
+        self.queues.links.begin(now);
+        self.queues.allowances.begin(now);
+    }
+
     /// The path of packet `i` to its egress node.
-    fn path(&mut self, i: usize, to: NodeId, batch: &Batch, cx: &Context<'_>) -> Option<Path> {
-        let (settings, members) = (self.fabric.settings, self.members.pinned());
-        let from = settings.node;
-        if settings.mode == Mode::Direct && members.direct(from, to) {
+    fn path(&mut self, i: usize, to: NodeId, batch: &Batch, cx: &mut Context<'_>) -> Option<Path> {
+        let (from, paths, members) = (self.fabric.settings.node, self.paths, self.members.pinned());
+        if paths.mode == Mode::Direct && members.direct(from, to) {
+            cx.reason = Reason::ModeDirect.number();
             return Some(Path::Direct);
         }
         let frame = batch.bytes(i);
@@ -112,16 +129,17 @@ impl ClusterInput {
         let (queues, draws, bytes) = (&self.queues, &mut self.draws, frame.len() as u64);
         let full =
             |path: Path| queues.links.is_full(&queues.fabric.links, path.first(to), bytes + EXTRA);
-        let fresh = || Some(choose(&settings.rule, members, from, to, queues, draws.word())?.path);
+        let fresh = || choose(&paths.rule, members, from, to, queues, draws.word());
         let flow = Flow { hash, from, to };
-        let (path, outcome) = self.flowlets.path(members, flow, ticks(cx.now_ns), full, fresh)?;
+        let (choice, outcome) = self.flowlets.path(members, flow, ticks(cx.now_ns), full, fresh)?;
+        cx.reason = Reason::Rule(choice.why, outcome).number();
         match outcome {
             Outcome::Began => self.counts.flowlets.add(1),
             Outcome::Lost => self.counts.rechosen.add(1),
             Outcome::Sprayed => self.counts.sprayed.add(1),
             Outcome::Kept | Outcome::Local => {}
         }
-        Some(path)
+        Some(choice.path)
     }
 
     /// Encapsulates packet `i`.
@@ -130,7 +148,7 @@ impl ClusterInput {
         i: usize,
         fabric: &Fabric,
         batch: &mut Batch,
-        cx: &Context<'_>,
+        cx: &mut Context<'_>,
     ) -> Result<(), DropReason> {
         let settings = &fabric.settings;
         let dst = batch.bytes(i).first_chunk().copied().ok_or(DropReason::TooShort)?;
@@ -149,7 +167,7 @@ impl ClusterInput {
         if !self.queues.links.charge(&fabric.links, hop, Class::Local, bytes) {
             return Err(DropReason::FabricLinkFull);
         }
-        if hop == output && settings.rule.rule == Rule::Fixed {
+        if hop == output && self.paths.rule.rule == Rule::Fixed {
             self.queues.allowances.charge(&fabric.allowances, hop, Class::Local, bytes);
         }
         if !batch.push_front(i, EXTRA_BYTES) {
@@ -180,10 +198,7 @@ impl Element for ClusterInput {
         // Once a batch: the borrows of a packet are of what it changes.
         let fabric = self.fabric.clone();
         let Some(fabric_port) = fabric.fabric_port() else { return };
-        self.members.pin();
-        let now = fabric.link_time(cx.now_ns);
-        self.queues.links.begin(now);
-        self.queues.allowances.begin(now);
+        self.begin(cx.now_ns);
         for i in 0..batch.len() {
             if batch.meta()[i].note != Note::egress(fabric_port) {
                 continue;

@@ -11,6 +11,10 @@
 mod hops;
 mod input;
 mod output;
+pub mod reason;
+#[cfg(any(test, feature = "testing"))]
+#[doc(hidden)]
+pub mod testing;
 #[cfg(test)]
 mod tests;
 mod transit;

@@ -1,99 +1,16 @@
 //! Nodes of a cluster in one process: their graphs, and a network that carries frames by hop target.
 
-use std::sync::{Arc, LazyLock};
-
-use fingerpost_lpm::{Heap, Rng};
-use fingerpost_packet::feature::{FeatureSettings, FeatureStates};
+use fingerpost_lpm::Rng;
 use fingerpost_packet::frame::DropReason;
-use fingerpost_packet::graph::{ElementClass, Registry};
-use fingerpost_packet::testing::{Bench, World, batch, frame_v4, frame_v6, neighbor_mac, port_mac};
-use fingerpost_packet::{Graph, Plan, router_graph};
-use fingerpost_route::{Adjacency, ForwardingAction};
+use fingerpost_packet::testing::{batch, frame_v4, frame_v6, neighbor_mac, port_mac};
 
-use super::{ELEMENTS, addition};
-use crate::fabric::{Fabric, Mode, PortRole, Settings};
+use super::testing::{EXTERNAL, FABRIC, INDEX, INTERNAL, NEIGHBOR, Node, node};
+use crate::fabric::Mode;
 use crate::frame::{ETHERTYPE, FabricAddr, HEADER_BYTES, Header, LOOKUP};
-use crate::rule::{self, Members, NodeId, NodeState, Phase, Rule};
-
-const EXTERNAL: u16 = 0;
-const INTERNAL: u16 = 1;
-const FABRIC: u16 = 2;
-
-/// Own adjacency index of the neighbor of each node.
-const INDEX: u32 = 5;
-/// Adjacency of that neighbor in the tables of its node.
-const NEIGHBOR: u8 = 3;
-/// Prefixes whose routes form a loop.
-const LOOPED: [&str; 2] = ["203.0.113.0/24", "2001:db8:ff00::/40"];
-/// First adjacency of those that name other nodes.
-const OTHERS: u8 = 10;
-
-static CLASSES: LazyLock<Vec<ElementClass>> =
-    LazyLock::new(|| [fingerpost_packet::ELEMENTS, ELEMENTS].concat());
-
-fn registry() -> Registry {
-    Registry::from(&CLASSES[..])
-}
-
-struct Node {
-    fabric: Arc<Fabric>,
-    bench: Bench,
-    graph: Graph,
-}
+use crate::rule::{Members, NodeId, NodeState, Phase, Rule};
 
 /// Nodes 0 to n - 1. Behind node k are 198.51.k.0/24 and 2001:db8:k00::/40; its host is 192.0.2.k.
 struct Cluster(Vec<Node>);
-
-fn plan(fabric: &Arc<Fabric>) -> Plan {
-    let states = FeatureStates::make(&FeatureSettings::default(), None).unwrap();
-    router_graph::plan_added(None, &states, &addition(registry(), fabric.clone())).unwrap()
-}
-
-fn node(number: NodeId, nodes: usize, mode: Mode, rule: Rule, rate: Option<u64>) -> Node {
-    let settings = Settings {
-        cluster: 9,
-        node: number,
-        ethertype: ETHERTYPE,
-        mode,
-        rule: rule::Settings { rule, threshold: 10_000 },
-        flowlet_ns: 1_000_000,
-        clock_ns: 0,
-    };
-    let fabric = Arc::new(Fabric::new(&mut Heap, settings, Members::equal(nodes)).unwrap());
-    let mut world = World::new();
-    world.ports.own_v4.push(0xc000_0200 | u32::from(number));
-    world.ports.own_v4.sort_unstable();
-    fabric.set_role(FABRIC, PortRole::Fabric);
-    for other in 0..u8::try_from(nodes).unwrap() {
-        let (v4, v6) = (format!("198.51.{other}.0/24"), format!("2001:db8:{other:x}00::/40"));
-        let (with_index, host) = (OTHERS + 2 * other, OTHERS + 2 * other + 1);
-        if NodeId::from(other) == number {
-            world.neighbor(NEIGHBOR, EXTERNAL);
-            world.action(&v4, ForwardingAction::Adjacency(NEIGHBOR.into()));
-            world.action(&v6, ForwardingAction::Adjacency(NEIGHBOR.into()));
-            fabric.set_output(INDEX, Some(NEIGHBOR.into()));
-            continue;
-        }
-        fabric.set_link(other.into(), INTERNAL, rate, 30_000);
-        for (at, adjacency) in [(with_index, INDEX), (host, LOOKUP)] {
-            let dst = FabricAddr { adjacency, output: other.into() }.mac();
-            let src = FabricAddr { adjacency: LOOKUP, output: number }.mac();
-            world.hops.set_adjacency(at.into(), Adjacency { dst, src, port: FABRIC, mtu: 1500 });
-        }
-        world.action(&v4, ForwardingAction::Adjacency(with_index.into()));
-        world.action(&v6, ForwardingAction::Adjacency(with_index.into()));
-        world.action(&format!("192.0.2.{other}/32"), ForwardingAction::Adjacency(host.into()));
-    }
-    // Each node believes the next one to have these prefixes.
-    let next =
-        OTHERS + 2 * ((u8::try_from(number).unwrap() + 1) % u8::try_from(nodes).unwrap()) + 1;
-    for prefix in LOOPED {
-        world.action(prefix, ForwardingAction::Adjacency(next.into()));
-    }
-    let bench = Bench::new(&world);
-    let graph = Graph::new(&plan(&fabric), &bench.pool);
-    Node { fabric, bench, graph }
-}
 
 impl Node {
     /// Frames that it sends once it has received these by a port.

@@ -3,8 +3,8 @@
 //! Shape:  words in regions of [`Memory`], which XDP programs read too: [`Links`]; `outputs`, a word of 32 bits per own
 //!         adjacency index (an index of the host's adjacencies and one more; 0 for none); `nodes`, a word of 32 bits per
 //!         node whose low 8 bits are its adjacency epoch. Members are a value of [`Publisher`],
-//!         which the one writer replaces.
-//! Cost:   a pin of the members a batch; a packet reads a few words.
+//!         which the one writer replaces; [`PathSettings`] are three words.
+//! Cost:   a pin of the members and a copy of the settings a batch; a packet reads a few words.
 //!
 //! An adjacency index is announced to the other nodes, and frames name it. Whoever sets outputs uses an index for another
 //! neighbor only after the epoch has advanced twice: a frame of an older epoch has its destination looked up instead.
@@ -12,28 +12,43 @@
 mod links;
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicU8, AtomicU32};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 use std::sync::{Mutex, PoisonError};
 
 use fingerpost_lpm::{Memory, Region, UpdateError};
 use fingerpost_packet::frame::counters::{Count, PerWorker};
 use fingerpost_route::{Publisher, Reader};
+use serde::{Deserialize, Serialize};
 
 pub use links::{Charges, Class, Counts, Links, Sent, Usable};
 
 use crate::frame::LOOKUP;
-use crate::rule::{self, MAX_NODES, Members, NodeId};
+use crate::rule::{self, MAX_NODES, Members, NodeId, Rule};
 
 /// Most adjacencies that a node announces.
 pub const MAX_OUTPUTS: usize = 1 << 16;
 
 /// Whether packets may need a second hop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// Non-blocking fabric: packets go straight to their egress node.
     Direct,
     /// Mesh or oversubscribed fabric: Valiant load balancing by the rule.
     Vlb,
+}
+
+impl Mode {
+    /// Both modes.
+    pub const ALL: [Self; 2] = [Self::Direct, Self::Vlb];
+
+    /// Its word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Vlb => "vlb",
+        }
+    }
 }
 
 /// What a port is to the cluster.
@@ -47,7 +62,7 @@ pub enum PortRole {
     Fabric,
 }
 
-/// Settings of a node.
+/// Settings of a node, for its whole run.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// Cluster that internal frames name.
@@ -56,14 +71,47 @@ pub struct Settings {
     pub node: NodeId,
     /// EtherType of internal frames.
     pub ethertype: u16,
+    /// Time of the links when the time of workers was 0, in nanoseconds: XDP programs charge links by the kernel's clock.
+    pub clock_ns: u64,
+}
+
+/// How a node chooses the paths of packets. It may change while packets are forwarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathSettings {
     /// Mode of the fabric.
     pub mode: Mode,
     /// Rule of the path choice. Its threshold is in nanoseconds of backlog.
     pub rule: rule::Settings,
     /// Gap that ends a flowlet, in nanoseconds.
     pub flowlet_ns: u64,
-    /// Time of the links when the time of workers was 0, in nanoseconds: XDP programs charge links by the kernel's clock.
-    pub clock_ns: u64,
+}
+
+/// [`PathSettings`] as words: mode and rule in 8 bits each, threshold, flowlet gap.
+#[derive(Debug)]
+struct PathWords([AtomicU64; 3]);
+
+impl PathWords {
+    fn new(paths: PathSettings) -> Self {
+        let words = Self([const { AtomicU64::new(0) }; 3]);
+        words.set(paths);
+        words
+    }
+
+    fn set(&self, PathSettings { mode, rule, flowlet_ns }: PathSettings) {
+        // Relaxed: each word is right by itself, and a batch may find the old one of another.
+        self.0[0].store(mode as u64 | (rule.rule as u64) << 8, Relaxed);
+        self.0[1].store(rule.threshold, Relaxed);
+        self.0[2].store(flowlet_ns, Relaxed);
+    }
+
+    #[inline]
+    fn read(&self) -> PathSettings {
+        let [kind, threshold, flowlet_ns] = [0, 1, 2].map(|at| self.0[at].load(Relaxed));
+        let mode = if kind & 0xff == Mode::Direct as u64 { Mode::Direct } else { Mode::Vlb };
+        let rule = Rule::ALL.into_iter().find(|&rule| rule as u64 == kind >> 8);
+        let rule = rule::Settings { rule: rule.unwrap_or(Rule::Adaptive), threshold };
+        PathSettings { mode, rule, flowlet_ns }
+    }
 }
 
 /// Counts of the packets of a worker.
@@ -94,6 +142,7 @@ pub struct NodeCounts {
 pub struct Fabric {
     /// Settings.
     pub settings: Settings,
+    paths: PathWords,
     /// Internal links.
     pub links: Links,
     /// Direct allowances of the fixed rule: half of each link's rate.
@@ -119,6 +168,7 @@ impl Fabric {
     pub fn new(
         memory: &mut dyn Memory,
         settings: Settings,
+        paths: PathSettings,
         members: Members,
     ) -> Result<Self, UpdateError> {
         assert!(usize::from(settings.node) < members.len(), "the node is a member");
@@ -128,6 +178,7 @@ impl Fabric {
         }
         Ok(Self {
             settings,
+            paths: PathWords::new(paths),
             links,
             allowances: Links::new(memory, "allowances", MAX_NODES)?,
             counts: PerWorker::default(),
@@ -153,6 +204,17 @@ impl Fabric {
         let half = rate_bps.map(|rate| (rate / 2).max(1000));
         self.allowances.set(node, port, half, limit_bytes);
         self.set_role(port, PortRole::Internal);
+    }
+
+    /// Writer: how paths are chosen from the next batch on.
+    pub fn set_paths(&self, paths: PathSettings) {
+        self.paths.set(paths);
+    }
+
+    /// How paths are chosen.
+    #[inline]
+    pub fn paths(&self) -> PathSettings {
+        self.paths.read()
     }
 
     /// Writer: what a port is to the cluster. Any port is external at first.
@@ -239,20 +301,32 @@ impl Fabric {
 mod tests {
     use super::*;
     use crate::frame::ETHERTYPE;
-    use crate::rule::{NodeState, Rule};
+    use crate::rule::NodeState;
     use fingerpost_lpm::Heap;
 
     fn fabric() -> Fabric {
-        let settings = Settings {
-            cluster: 1,
-            node: 1,
-            ethertype: ETHERTYPE,
-            mode: Mode::Vlb,
-            rule: rule::Settings { rule: Rule::Adaptive, threshold: 1000 },
-            flowlet_ns: 2_000_000,
-            clock_ns: 0,
-        };
-        Fabric::new(&mut Heap, settings, Members::equal(4)).unwrap()
+        let settings = Settings { cluster: 1, node: 1, ethertype: ETHERTYPE, clock_ns: 0 };
+        Fabric::new(&mut Heap, settings, PATHS, Members::equal(4)).unwrap()
+    }
+
+    const PATHS: PathSettings = PathSettings {
+        mode: Mode::Vlb,
+        rule: rule::Settings { rule: Rule::Adaptive, threshold: 1000 },
+        flowlet_ns: 2_000_000,
+    };
+
+    #[test]
+    fn path_settings_are_read_as_they_were_set() {
+        let fabric = fabric();
+        assert_eq!(fabric.paths(), PATHS);
+        for mode in Mode::ALL {
+            for rule in Rule::ALL {
+                let rule = rule::Settings { rule, threshold: u64::MAX };
+                let paths = PathSettings { mode, rule, flowlet_ns: 7 };
+                fabric.set_paths(paths);
+                assert_eq!(fabric.paths(), paths);
+            }
+        }
     }
 
     #[test]

@@ -5,11 +5,13 @@
 //! Weak:   the choice sees the queues of its own node alone, so that the second link of a path is a guess.
 
 use fingerpost_lpm::Rng;
+use serde::{Deserialize, Serialize};
 
 use super::{Members, NodeId};
 
 /// Rule of a cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Rule {
     /// Plain Valiant load balancing: each packet by a node drawn from all, its ends among them.
     Vlb,
@@ -19,8 +21,22 @@ pub enum Rule {
     Adaptive,
 }
 
+impl Rule {
+    /// All rules.
+    pub const ALL: [Self; 3] = [Self::Vlb, Self::Fixed, Self::Adaptive];
+
+    /// Its word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Vlb => "vlb",
+            Self::Fixed => "fixed",
+            Self::Adaptive => "adaptive",
+        }
+    }
+}
+
 /// Settings of the decision.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Rule in use.
     pub rule: Rule,
@@ -93,6 +109,21 @@ pub enum Why {
     NoIntermediate,
     /// The direct link is down.
     NoDirect,
+}
+
+impl Why {
+    /// All reasons, in their order.
+    pub const ALL: [Self; 9] = [
+        Self::SameNode,
+        Self::DrewEnd,
+        Self::Drawn,
+        Self::Allowance,
+        Self::ShortQueue,
+        Self::Shorter,
+        Self::NoneShorter,
+        Self::NoIntermediate,
+        Self::NoDirect,
+    ];
 }
 
 /// Chosen path and its reason.

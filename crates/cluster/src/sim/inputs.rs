@@ -100,11 +100,9 @@ impl Inputs {
             allowances: self.allowances.get(row..row + self.nodes).unwrap_or(&[]),
             now: u64::from(slot) * SLOT,
         };
-        let choose = || {
-            rule::choose(&self.settings, members, from, to, &here, word).map(|choice| choice.path)
-        };
+        let choose = || rule::choose(&self.settings, members, from, to, &here, word);
         let found = match self.flowlets.get_mut(usize::from(from)) {
-            None => choose().map(|path| (path, Outcome::Kept)),
+            None => choose().map(|choice| (choice, Outcome::Kept)),
             Some(flowlets) => {
                 let hash = Rng::new(u64::from(flow)).word() as u32;
                 let overloaded =
@@ -112,6 +110,7 @@ impl Inputs {
                 flowlets.path(members, Flow { hash, from, to }, slot, overloaded, choose)
             }
         };
+        let found = found.map(|(choice, outcome)| (choice.path, outcome));
         let now = here.now;
         if !self.allowances.is_empty() && matches!(found, Some((Path::Direct, _))) {
             let pair = row + usize::from(to);

@@ -3,8 +3,10 @@
 //! Source: our own; leases and compare-and-set as in any cluster manager. Fail-static as in SDN agents: without the store the
 //!         last membership stands.
 //! Shape:  `member/ID` has the record of a node and vanishes with its session; `number/N` has the owner of a number and stays
-//!         when it has left, with the time of that, so that the number goes to nobody else within the hold time.
-//! Cost:   a keep-alive each third of the TTL, and a watch.
+//!         when it has left, with the time of that, so that the number goes to nobody else within the hold time. `parameters`
+//!         has those of the cluster: who changes them reports the new version in its record, so that the watch of the members
+//!         wakes the others.
+//! Cost:   a keep-alive and a read of the parameters each third of the TTL, and a watch.
 //! Limits: hold times compare the clocks of nodes, to the second. The store is called by the thread that calls `step`.
 //!
 //! Sans-clock: every call has the time with it. A thread calls `step` in a loop and waits as long as its answer demands.
@@ -15,7 +17,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::adopt::{Adopted, Adoption, ChangeError};
 use super::member::{Conflict, Membership, Record, RecordError};
+use super::parameters::{Change, Parameters};
 use super::{Event, Keep, Store, StoreError};
 use crate::rule::MAX_NODES;
 
@@ -125,6 +129,7 @@ pub struct Agent {
     /// Another node writes the own record.
     twin: bool,
     membership: Arc<Membership>,
+    parameters: Adoption,
 }
 
 impl Agent {
@@ -148,7 +153,30 @@ impl Agent {
             settled_at: Duration::ZERO,
             twin: false,
             membership: Arc::default(),
+            parameters: Adoption::new(Parameters::default()),
         }
+    }
+
+    /// Has the store get these parameters if it has none.
+    #[must_use]
+    pub fn with_parameters(self, configured: Parameters) -> Self {
+        Self { parameters: Adoption::new(configured), ..self }
+    }
+
+    /// The parameters, the last known ones when the store is lost.
+    #[must_use]
+    pub fn parameters(&self) -> &Adopted {
+        self.parameters.adopted()
+    }
+
+    /// Changes the parameters in the store. Returns their new version, which this node has from then on.
+    ///
+    /// # Errors
+    /// When the store does not answer, or the change cannot be.
+    pub fn change(&mut self, store: &mut dyn Store, change: &Change) -> Result<u64, ChangeError> {
+        let version = self.parameters.change(store, change)?;
+        self.report_version();
+        Ok(version)
     }
 
     /// The membership, the last known one when the store is lost.
@@ -175,10 +203,10 @@ impl Agent {
         &self.own
     }
 
-    /// Changes the own record. Its id and number stay; the next step publishes it.
+    /// Changes the own record. Its id, number and version of the parameters stay; the next step publishes it.
     pub fn publish(&mut self, record: Record) {
-        let (id, number) = (self.own.id.clone(), self.own.number);
-        let record = Record { id, number, ..record };
+        let Record { id, number, parameters, .. } = &self.own;
+        let record = Record { id: id.clone(), number: *number, parameters: *parameters, ..record };
         if record != self.own {
             self.own = record;
             self.dirty = true;
@@ -194,11 +222,14 @@ impl Agent {
             Ok(()) => {
                 self.lost_since = None;
                 self.error = None;
+                let lags = self.lags();
+                self.parameters.settle(lags, clock.now, self.settings.ttl * 2);
             }
             Err(error) => {
                 if matches!(error, AgentError::Store(_)) {
                     self.lost_since.get_or_insert(clock.now);
                 }
+                self.parameters.lost();
                 self.error = Some(error);
                 self.registered = false;
                 self.retry_at = clock.now + (self.settings.ttl / 4).min(Duration::from_secs(1));
@@ -224,7 +255,10 @@ impl Agent {
     fn round(&mut self, store: &mut dyn Store, clock: Clock) -> Result<(), AgentError> {
         if self.registered && clock.now >= self.keep_alive_at {
             match store.keep_alive() {
-                Ok(()) => self.keep_alive_at = clock.now + self.settings.ttl / 3,
+                Ok(()) => {
+                    self.keep_alive_at = clock.now + self.settings.ttl / 3;
+                    self.read_parameters(store)?;
+                }
                 Err(StoreError::LeaseLost) => self.registered = false,
                 Err(error) => return Err(error.into()),
             }
@@ -253,7 +287,37 @@ impl Agent {
             Err(StoreError::Compacted { .. }) => self.registered = false,
             Err(error) => return Err(error.into()),
         }
+        if self.registered && self.peers().any(|record| record.parameters > self.own.parameters) {
+            self.read_parameters(store)?;
+            if self.dirty {
+                self.write(store)?;
+            }
+        }
         Ok(())
+    }
+
+    /// Records of the other members.
+    fn peers(&self) -> impl Iterator<Item = &Record> {
+        let own = &self.own;
+        let records = self.records.values().filter_map(|record| record.as_ref().ok());
+        records.filter(|record| record.id != own.id && record.cluster == own.cluster)
+    }
+
+    /// Whether a member has not reported the version of the parameters that this node has.
+    fn lags(&self) -> bool {
+        let version = self.parameters.version();
+        self.peers().any(|record| record.parameters < version)
+    }
+
+    fn read_parameters(&mut self, store: &mut dyn Store) -> Result<(), StoreError> {
+        self.parameters.read(store)?;
+        self.report_version();
+        Ok(())
+    }
+
+    fn report_version(&mut self) {
+        let version = self.parameters.version();
+        self.dirty |= std::mem::replace(&mut self.own.parameters, version) != version;
     }
     /// Lists all members, takes a number and writes the own record.
     fn register(&mut self, store: &mut dyn Store, clock: Clock) -> Result<(), AgentError> {
@@ -285,6 +349,7 @@ impl Agent {
         self.records = records;
         self.revision = found.revision;
         self.own.number = self.take_number(store, clock)?;
+        self.read_parameters(store)?;
         self.write(store)?;
         self.registered = true;
         self.joined = true;
@@ -443,6 +508,8 @@ fn to_bytes(owner: &Owner) -> Vec<u8> {
 mod tests {
     use super::super::memory::{Memory, Session};
     use super::*;
+    use crate::fabric::Mode;
+    use crate::rule::Rule;
 
     const TTL: Duration = Duration::from_secs(6);
     const POLL: Duration = Duration::from_millis(1);
@@ -677,6 +744,144 @@ mod tests {
                 "the record of y is unreadable: it has version 9, this program reads version 1",
             ]
         );
+    }
+
+    fn change(words: &[(&str, &str)]) -> Change {
+        Change::parse(words.iter().copied(), &["a", "b"]).unwrap()
+    }
+
+    /// Version that a node has, and the mode it uses.
+    fn version(node: &Node) -> (u64, Mode) {
+        let Adopted { parameters, mode, .. } = node.agent.parameters();
+        (parameters.version, *mode)
+    }
+
+    #[test]
+    fn the_first_node_writes_its_parameters_and_others_take_them() {
+        let memory = Memory::default();
+        let node = |id, flowlet_ms| {
+            let mut node = Node::new(&memory, id, 0);
+            let own = Parameters { flowlet_ms, mode: Mode::Direct, ..Parameters::default() };
+            node.agent = node.agent.with_parameters(own);
+            node
+        };
+        let (mut a, mut b) = (node("a", 7), node("b", 9));
+        assert_eq!(a.agent.parameters().parameters.version, 0);
+        a.step(1);
+        b.step(1);
+        assert_eq!(a.agent.parameters(), b.agent.parameters());
+        let Adopted { parameters, mode, error } = b.agent.parameters();
+        assert_eq!((parameters.version, parameters.flowlet_ms), (1, 7));
+        assert_eq!((*mode, error), (Mode::Direct, &None));
+    }
+
+    #[test]
+    fn a_change_reaches_the_others_and_a_mode_waits_for_all() {
+        let memory = Memory::default();
+        let (mut a, mut b) = (Node::new(&memory, "a", 0), Node::new(&memory, "b", 0));
+        a.step(1);
+        b.step(1);
+        a.step(1);
+        let changed = change(&[("rule", "fixed"), ("mode", "direct")]);
+        assert_eq!(a.agent.change(&mut a.session, &changed).unwrap(), 2);
+        a.step(1);
+        assert_eq!((version(&a), version(&b)), ((2, Mode::Vlb), (1, Mode::Vlb)));
+        assert_eq!(a.agent.parameters().parameters.rule, Rule::Fixed, "it may differ");
+        b.step(1);
+        // It has seen that the other one has it.
+        assert_eq!(version(&b), (2, Mode::Direct));
+        a.step(1);
+        assert_eq!(version(&a), (2, Mode::Direct));
+        assert_eq!(a.agent.membership().members[1].parameters, 2);
+    }
+
+    #[test]
+    fn a_member_that_never_reports_holds_a_mode_up_for_a_time() {
+        let memory = Memory::default();
+        let mut a = Node::new(&memory, "a", 0);
+        a.step(1);
+        // One whose program knows no parameters.
+        let old = Record { id: "b".to_owned(), number: 2, ..Record::default() };
+        memory.open(TTL).put("member/b", &old.to_bytes(), Keep::Forever).unwrap();
+        a.agent.change(&mut a.session, &change(&[("mode", "direct")])).unwrap();
+        a.step(2);
+        memory.stop(true);
+        a.step(6);
+        memory.stop(false);
+        // The time without the store does not count.
+        for at in [16, 27] {
+            a.step(at);
+            assert_eq!(version(&a), (2, Mode::Vlb), "{at}");
+        }
+        a.step(28);
+        assert_eq!(version(&a), (2, Mode::Direct));
+    }
+
+    #[test]
+    fn changes_of_two_nodes_are_both_made() {
+        let memory = Memory::default();
+        let (mut a, mut b) = (Node::new(&memory, "a", 0), Node::new(&memory, "b", 0));
+        a.step(1);
+        b.step(1);
+        a.agent.change(&mut a.session, &change(&[("weight.b", "3")])).unwrap();
+        // It does not know the one of before.
+        let made = b.agent.change(&mut b.session, &change(&[("state.a", "draining")])).unwrap();
+        let parameters = b.agent.parameters().parameters.clone();
+        assert_eq!((made, parameters.weights.get("b")), (3, Some(&3)));
+        assert!(parameters.draining.contains("a"));
+        b.step(1);
+        a.step(1);
+        assert_eq!(a.agent.parameters().parameters, parameters);
+    }
+
+    #[test]
+    fn parameters_stay_while_the_store_is_lost_and_return_to_an_empty_one() {
+        let memory = Memory::default();
+        let mut a = Node::new(&memory, "a", 0);
+        a.step(1);
+        a.agent.change(&mut a.session, &change(&[("rule", "vlb")])).unwrap();
+        memory.stop(true);
+        a.step(4);
+        let lost = a.agent.change(&mut a.session, &change(&[("rule", "fixed")]));
+        let message = lost.unwrap_err().to_string();
+        assert!(message.ends_with("the nodes keep their parameters until it answers"), "{message}");
+        assert_eq!((version(&a).0, a.agent.parameters().parameters.rule), (2, Rule::Vlb));
+        let empty = Memory::default();
+        a.session = empty.open(TTL);
+        a.step(8);
+        let stored = empty.open(TTL).get("parameters").unwrap().unwrap();
+        let stored = Parameters::parse(&stored.value).unwrap();
+        assert_eq!((stored.version, stored.rule), (2, Rule::Vlb));
+        // Nor does an old backup undo a change.
+        let old = Parameters::default().to_bytes();
+        empty.open(TTL).put("parameters", &old, Keep::Forever).unwrap();
+        a.step(20);
+        let stored = empty.open(TTL).get("parameters").unwrap().unwrap();
+        assert_eq!(Parameters::parse(&stored.value).unwrap().version, 2);
+    }
+
+    #[test]
+    fn nonsense_in_the_parameters_is_an_error_until_the_next_change() {
+        let memory = Memory::default();
+        let mut a = Node::new(&memory, "a", 0);
+        a.step(1);
+        let before = a.agent.parameters().clone();
+        memory.open(TTL).put("parameters", b"{\"format\":9}", Keep::Forever).unwrap();
+        a.step(20);
+        let Adopted { parameters, error, .. } = a.agent.parameters();
+        assert_eq!(*parameters, before.parameters);
+        assert_eq!(error.as_deref(), Some("they have format 9, this program reads format 1"));
+        // A node that begins has those of its configuration.
+        let mut b = Node::new(&memory, "b", 0);
+        b.step(20);
+        assert_eq!(version(&b), (0, Mode::Vlb));
+        assert!(b.agent.parameters().error.is_some());
+        a.agent.change(&mut a.session, &change(&[("flowlet_ms", "9")])).unwrap();
+        a.step(21);
+        b.step(21);
+        assert_eq!(a.agent.parameters().error, None);
+        assert_eq!(b.agent.parameters(), a.agent.parameters());
+        assert_eq!(version(&b).0, 2);
     }
 
     #[test]

@@ -77,6 +77,9 @@ pub struct Record {
     pub weight: u32,
     /// Digest of the settings that all nodes must have in common.
     pub digest: u32,
+    /// Version of the parameters that it has read.
+    #[serde(default)]
+    pub parameters: u64,
     /// IPv4 address of the node itself.
     #[serde(default)]
     pub loopback: Option<Ipv4Addr>,
@@ -105,6 +108,7 @@ impl Default for Record {
             epoch: 0,
             weight: 1,
             digest: 0,
+            parameters: 0,
             loopback: None,
             loopback6: None,
             addresses: Vec::new(),

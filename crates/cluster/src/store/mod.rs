@@ -3,13 +3,15 @@
 //! Source: the small consistent store of SDN controllers; etcd and NATS JetStream KV, for both have compare-and-set,
 //!         changes in order from a revision, and keys that vanish with the node that wrote them.
 //! Shape:  `Store` is the seam and `KINDS` its rows; `member` is the record of a node, `agent` keeps it in a store and
-//!         the membership out of one; `fixed` makes a membership from the configuration, without a store.
+//!         the membership out of one; `fixed` makes a membership from the configuration, without a store. `parameters` is what
+//!         the nodes do alike, `adopt` how a node comes to it.
 //! Cost:   blocking calls, made by a thread of their own. Nothing that forwards waits for a store.
 //! Limits: small slow data: a record a node, never a table of routes.
 //!
-//! Keys are relative to the prefix of the cluster, of parts between slashes: `member/a`, `number/2`. A store handle is one
+//! Keys are relative to the prefix of the cluster, of parts between slashes: `member/a`, `number/2`, `parameters`. A store handle is one
 //! session: keys that are put with [`Keep::Leased`] vanish together once the session was not kept alive for its TTL.
 
+pub mod adopt;
 pub mod agent;
 #[cfg(feature = "etcd")]
 mod etcd;
@@ -19,6 +21,7 @@ pub mod member;
 pub mod memory;
 #[cfg(feature = "nats")]
 mod nats;
+pub mod parameters;
 #[cfg(any(feature = "etcd", feature = "nats"))]
 mod tls;
 #[cfg(any(feature = "etcd", feature = "nats"))]

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, OwnedMutexGuard, mpsc, oneshot, watch};
 
 use super::access::Requester;
-use super::cluster::{ClusterStatus, Drain};
+use super::cluster::{ClusterStatus, Drain, ParameterChange};
 use super::config::{ConfigApplied, ConfigApply, ConfigEntry, ConfigShown};
 use super::error::ApiError;
 use super::features::{Feature, FeatureRow};
@@ -102,6 +102,8 @@ pub(crate) trait Backend {
     fn cluster(&self) -> Result<ClusterStatus, ApiError>;
     /// Drains this node of a cluster, or ends that.
     fn drain(&mut self, drain: Drain) -> Result<(), ApiError>;
+    /// Changes the parameters of the cluster in its store; the result is their version.
+    fn change_parameters(&self, change: &ParameterChange) -> Result<Job<u64>, ApiError>;
     /// Levels of the log.
     fn log(&self) -> LogState;
     /// Changes levels of the log.

@@ -1,5 +1,8 @@
 //! The node of a cluster over the API: its state and that of the other members, and draining it.
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
 use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
@@ -10,7 +13,7 @@ use super::error::ApiError;
 #[cfg(test)]
 use super::error::ErrorDocument;
 use super::extract::Document;
-use super::server::Answer;
+use super::server::{Answer, run};
 
 /// State of a cluster as one of its nodes has it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -25,6 +28,8 @@ pub(crate) struct ClusterStatus {
     pub(crate) mode: String,
     /// Rule of the path choice: `vlb`, `fixed` or `adaptive`.
     pub(crate) rule: String,
+    /// Milliseconds without a packet after which a flow may take another path.
+    pub(crate) flowlet_ms: u64,
     /// `active`, or `draining`.
     pub(crate) state: String,
     /// Fabric interface.
@@ -33,6 +38,8 @@ pub(crate) struct ClusterStatus {
     pub(crate) detection_ms: f64,
     /// Store that has the members; null where they are those of the configuration.
     pub(crate) store: Option<ClusterStore>,
+    /// Parameters that the store has for all nodes; null without a store.
+    pub(crate) parameters: Option<ClusterParameters>,
     /// What is wrong between the records of the members.
     pub(crate) conflicts: Vec<String>,
     /// Members, this node among them, by number.
@@ -62,6 +69,37 @@ pub(crate) struct ClusterStore {
     pub(crate) announced: usize,
 }
 
+/// Parameters of a cluster, as the store has them for all nodes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub(crate) struct ClusterParameters {
+    /// Number of the change that made them; 0 while this node could read none.
+    pub(crate) version: u64,
+    /// Mode of the fabric. Another one than that in use becomes active when no member lags behind, or two TTLs later.
+    pub(crate) mode: String,
+    /// Rule of the path choice.
+    pub(crate) rule: String,
+    /// Milliseconds without a packet after which a flow may take another path.
+    pub(crate) flowlet_ms: u32,
+    /// Rate of each internal link in bit/s; null: that of the configurations.
+    pub(crate) rate_bps: Option<u64>,
+    /// Shares of transit by member, where they are not those of the configurations.
+    pub(crate) weights: BTreeMap<String, u32>,
+    /// Members that are to carry nothing for others.
+    pub(crate) draining: Vec<String>,
+    /// Members that have not reported this version.
+    pub(crate) lagging: Vec<String>,
+    /// Why the value in the store is not used.
+    pub(crate) error: Option<String>,
+}
+
+/// Change of the parameters of a cluster.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ParameterChange {
+    /// Values by parameter: `mode`, `rule`, `flowlet_ms`, `rate`, `weight.NODE`, `state.NODE`. Others stay.
+    pub(crate) set: BTreeMap<String, String>,
+}
+
 /// A member of a cluster.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct ClusterMember {
@@ -77,6 +115,8 @@ pub(crate) struct ClusterMember {
     pub(crate) loopbacks: Vec<String>,
     /// Adjacency epoch of the node.
     pub(crate) epoch: u8,
+    /// Version of the parameters that the node has read; null without a store.
+    pub(crate) parameters: Option<u64>,
     /// Link to the node; null for this one.
     pub(crate) link: Option<MemberLink>,
 }
@@ -131,6 +171,9 @@ pub(crate) struct ClusterPackets {
     pub(crate) rechosen: u64,
     /// Packets of flowlets whose link was full.
     pub(crate) sprayed: u64,
+    /// Share of the packets sent to other nodes that took another path than the one before in their flowlet, since its path failed
+    /// or its link was full: as many as this node can have reordered, at most.
+    pub(crate) path_change_share: f64,
     /// Share of transit in all frames that this node sent to others.
     pub(crate) transit_share: f64,
 }
@@ -171,4 +214,28 @@ pub(super) async fn drain(
         backend.cluster()
     };
     requests.call(done).await?.map(Json)
+}
+
+/// Longest that the answer to a change waits until this node runs by it, in looks, and the time between two.
+const LOOKS: usize = 80;
+const LOOK: Duration = Duration::from_millis(25);
+
+/// Changes the parameters of the cluster in its store.
+#[cfg_attr(test, utoipa::path(post, path = "/v1/cluster/parameters", request_body = ParameterChange, responses(
+    (status = 200, body = ClusterStatus), (status = "default", body = ErrorDocument))))]
+pub(super) async fn set_parameters(
+    State(requests): State<Requests>,
+    Document(change): Document<ParameterChange>,
+) -> Answer<ClusterStatus> {
+    let job = requests.call(move |backend| backend.change_parameters(&change)).await??;
+    let version = run(job).await?;
+    let mut status = requests.call(|backend| backend.cluster()).await??;
+    for _ in 0..LOOKS {
+        if status.parameters.as_ref().is_some_and(|parameters| parameters.version >= version) {
+            break;
+        }
+        tokio::time::sleep(LOOK).await;
+        status = requests.call(|backend| backend.cluster()).await??;
+    }
+    Ok(Json(status))
 }

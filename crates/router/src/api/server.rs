@@ -277,6 +277,7 @@ paths! {
     read: get "/v1/source-filters/lookup" source_filters::lookup;
     read: get "/v1/cluster" cluster::cluster;
     write: post "/v1/cluster/drain" cluster::drain;
+    write: post "/v1/cluster/parameters" cluster::set_parameters;
     read: get "/v1/graph" graph::graph;
     read: get "/v1/drop-reasons" graph::drop_reasons;
     read: get "/v1/map" map::map;

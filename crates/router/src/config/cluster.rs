@@ -4,14 +4,13 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use fingerpost_cluster::fabric;
 use fingerpost_cluster::frame::ETHERTYPE;
-use fingerpost_cluster::plan::Rate;
 use fingerpost_cluster::rule;
 use fingerpost_cluster::store::fixed;
 use fingerpost_cluster::store::member::Membership;
+use fingerpost_cluster::store::parameters::{self, MOST_FLOWLET_MS, Parameters};
 use fingerpost_packet::feature::Mistake as Wrong;
 use fingerpost_route::source::words::unknown;
 use serde::Deserialize;
@@ -22,7 +21,8 @@ use serde::Deserialize;
 pub(crate) struct Cluster {
     /// Id of this node: one of the members.
     pub(crate) node: String,
-    /// Whether packets may need a second hop through the fabric. Default `vlb`.
+    /// Whether packets may need a second hop through the fabric. Default `vlb`. With a store, `mode`, `rule` and `flowlet_ms` are
+    /// for a store that has no parameters yet: `cluster set` changes them.
     #[serde(default)]
     pub(crate) mode: ClusterMode,
     /// Rule by which packets take the direct link or an intermediate node, with mode `vlb`. Default
@@ -231,9 +231,6 @@ fn hold_s() -> u32 {
 /// Value of `store` for members of the configuration.
 const STATIC: &str = "static";
 
-/// Longest gap that ends a flowlet: entries of the table would wrap beyond some minutes.
-const MOST_FLOWLET_MS: u32 = 10_000;
-
 /// Longest TTL: a node that starts again after a crash waits for it.
 const MOST_TTL_S: u32 = 60;
 
@@ -253,13 +250,7 @@ impl ClusterLink {
     /// # Errors
     /// What is wrong with it.
     pub(crate) fn rate_bps(&self) -> Result<Option<u64>, String> {
-        let Some(text) = &self.rate else { return Ok(None) };
-        let digits = text.strip_suffix("bps").unwrap_or(text);
-        match Rate::from_str(digits) {
-            Ok(Rate(bps)) if bps >= 1_000_000 => Ok(Some(bps)),
-            Ok(_) => Err(format!("`{text}` is below 1Mbps")),
-            Err(_) => Err(format!("`{text}` is no rate: \"10Gbps\", \"2.5G\", or bits a second")),
-        }
+        self.rate.as_deref().map(parameters::rate).transpose()
     }
 }
 
@@ -293,7 +284,17 @@ impl Cluster {
         self.member.iter().find(|member| member.id == self.node)
     }
 
-    /// Digest of what all nodes must have alike: mode, rule and EtherType, and the members where no store has them.
+    /// Parameters that a store without any gets.
+    pub(crate) fn parameters(&self) -> Parameters {
+        Parameters {
+            mode: self.mode.mode(),
+            rule: self.rule.rule(),
+            flowlet_ms: self.flowlet_ms,
+            ..Parameters::default()
+        }
+    }
+
+    /// Digest of what all nodes must have alike: the EtherType, and where no store has them, mode, rule and members.
     pub(crate) fn digest(&self) -> u32 {
         let mut members: Vec<String> =
             self.member.iter().map(|member| format!("{member:?}")).collect();
@@ -301,7 +302,12 @@ impl Cluster {
         if self.has_store() {
             members.clear();
         }
-        let (mode, rule) = (self.mode.name(), self.rule.name());
+        let (mode, rule) = match self.has_store() {
+            // Those of the default: nodes of an earlier program had their own here.
+            true => (ClusterMode::default(), PathRule::default()),
+            false => (self.mode, self.rule),
+        };
+        let (mode, rule) = (mode.name(), rule.name());
         let text = format!("{} {mode} {rule} {} {members:?}", self.id, self.ethertype);
         // FNV-1a: the same in every build, which a hasher of the standard library is not.
         text.bytes()

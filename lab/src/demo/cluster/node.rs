@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use fingerpost_cluster::fabric::{Fabric, Mode, PortRole, Settings};
+use fingerpost_cluster::fabric::{Fabric, Mode, PathSettings, PortRole, Settings};
 use fingerpost_cluster::frame::{ETHERTYPE, FabricAddr, LOOKUP};
 use fingerpost_cluster::rule::{self, Members, NodeState, Rule};
 use fingerpost_io::DRIVERS;
@@ -89,16 +89,14 @@ impl Node {
             found.map(|entry| entry.1).context("a link has a port number")
         };
         let members = members();
-        let settings = Settings {
-            cluster: CLUSTER,
-            node: number(own),
-            ethertype: ETHERTYPE,
+        let settings =
+            Settings { cluster: CLUSTER, node: number(own), ethertype: ETHERTYPE, clock_ns: 0 };
+        let paths = PathSettings {
             mode: Mode::Vlb,
             rule: rule::Settings { rule, threshold: plan::THRESHOLD_NS },
             flowlet_ns: plan::FLOWLET_MS * 1_000_000,
-            clock_ns: 0,
         };
-        let fabric = Arc::new(Fabric::new(&mut Heap, settings, members.clone())?);
+        let fabric = Arc::new(Fabric::new(&mut Heap, settings, paths, members.clone())?);
         fabric.set_role(port(FABRIC)?, PortRole::Fabric);
         let host = u32::from(plan::host_addr(own));
         let mut reader = control.reader();

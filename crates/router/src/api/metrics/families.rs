@@ -143,6 +143,8 @@ families! {
     ClusterDraining Gauge "cluster_draining" [] "Whether the node is draining.";
     ClusterConflicts Gauge "cluster_conflicts" [] "Conflicts between the records of the members.";
     ClusterInSync Gauge "cluster_store_in_sync" [] "Whether the cluster store is reachable and in sync, where there is one.";
+    ClusterVersion Gauge "cluster_parameters_version" [] "Version of the parameters that the node has from the store, where there is one.";
+    ClusterLagging Gauge "cluster_parameters_lagging_members" [] "Members that have not reported that version.";
     ClusterMembers Gauge "cluster_members" ["state"] "Members by state.";
     LinkUp Gauge "cluster_link_up" ["member"] "Whether packets pass on the link to the member, in both directions.";
     LinkBytes Counter "cluster_link_transmit_bytes" ["member"] "Bytes sent to the member.";

@@ -93,6 +93,10 @@ pub(super) fn cluster(to: &mut Samples, status: &ClusterStatus) {
     if let Some(store) = &status.store {
         to.gauge(Id::ClusterInSync, &[], u64::from(store.state == "in_sync"));
     }
+    if let Some(parameters) = &status.parameters {
+        to.gauge(Id::ClusterVersion, &[], parameters.version);
+        to.gauge(Id::ClusterLagging, &[], parameters.lagging.len() as u64);
+    }
     for state in ["active", "draining", "down"] {
         let those = status.members.iter().filter(|member| member.state == state);
         to.gauge(Id::ClusterMembers, &[state], those.count() as u64);

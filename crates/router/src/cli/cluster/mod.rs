@@ -1,5 +1,6 @@
 //! `fingerpost cluster`: plan and simulate a cluster of routers, and the node that a running router is.
 
+mod parameters;
 mod plan;
 mod sim;
 mod status;
@@ -12,7 +13,7 @@ use crate::cli::at::At;
 
 pub(super) const COMMAND: Command = Command {
     name: "cluster",
-    summary: "A cluster of routers that act as one: plan, simulate, status, drain",
+    summary: "A cluster of routers that act as one: plan, simulate, status, parameters, drain",
     examples: "",
     arguments: subcommands::<What>,
     run,
@@ -29,6 +30,9 @@ enum What {
     /// State of the cluster: members, links and their load, packets, drops
     #[command(after_help = status::EXAMPLES)]
     Status(At),
+    /// Change parameters of the cluster in its store, for all nodes
+    #[command(after_help = parameters::EXAMPLES)]
+    Set(parameters::Arguments),
     /// Drain this node: the others send nothing through it
     #[command(after_help = status::DRAIN)]
     Drain(At),
@@ -42,6 +46,7 @@ fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failure> {
         What::Plan(arguments) => plan::run(&arguments, output),
         What::Sim(arguments) => sim::run(&arguments, output),
         What::Status(at) => status::run(&at, output),
+        What::Set(arguments) => parameters::run(&arguments, output),
         What::Drain(at) => status::drain(&at, true, output),
         What::Undrain(at) => status::drain(&at, false, output),
     }

@@ -7,7 +7,7 @@ use hyper::Method;
 use super::super::command::Failure;
 use super::super::output::{Column, Columns, Output, Report, or_dash};
 use crate::api::cluster::{
-    ClusterDrops, ClusterMember, ClusterStatus, ClusterStore, Drain, MemberLink,
+    ClusterDrops, ClusterMember, ClusterParameters, ClusterStatus, ClusterStore, Drain, MemberLink,
 };
 use crate::cli::at::At;
 
@@ -16,7 +16,8 @@ pub(super) const EXAMPLES: &str = "Examples:
   $ fingerpost cluster status --json
 
 `load` is what the link to a member carried in the last second, as a share of its rate; `backlog` is the time \
-to send the packets that wait for it. A link is up while probes pass in both directions. `transit` counts frames of \
+to send the packets that wait for it. `epoch` is that of the adjacency indexes that a node announces, `parameters` the version \
+of the parameters that it has read. A link is up while probes pass in both directions. `transit` counts frames of \
 other nodes that this node forwarded.";
 
 pub(super) const DRAIN: &str = "Examples:
@@ -67,6 +68,8 @@ const MEMBERS: &[Column<ClusterMember>] = &[
     ("number", |member| member.number.to_string()),
     ("state", |member| member.state.clone()),
     ("weight", |member| member.weight.to_string()),
+    ("epoch", |member| member.epoch.to_string()),
+    ("parameters", |member| or_dash(member.parameters.map(|version| version.to_string()))),
     ("interface", |member| of_link(member, |link| link.interface.clone())),
     ("link", |member| of_link(member, |link| if link.up { "up" } else { "down" }.to_owned())),
     ("rate", |member| of_link(member, |link| or_dash(link.rate_bps.map(rate)))),
@@ -78,6 +81,32 @@ const MEMBERS: &[Column<ClusterMember>] = &[
     }),
     ("loopbacks", |member| member.loopbacks.join(",")),
 ];
+
+/// Parameters in a line, with what is to follow and what is wrong.
+fn parameters(to: &mut dyn Write, found: &ClusterParameters, in_use: &str) -> io::Result<()> {
+    let ClusterParameters { version, flowlet_ms, weights, draining, lagging, .. } = found;
+    write!(to, "parameters version {version}: rule {}, flowlet_ms {flowlet_ms}", found.rule)?;
+    if let Some(bps) = found.rate_bps {
+        write!(to, ", rate {}", rate(bps))?;
+    }
+    let weights: Vec<_> = weights.iter().map(|(id, weight)| format!("{id} {weight}")).collect();
+    for (what, those) in [("weights", &weights), ("draining", draining), ("not read by", lagging)] {
+        if !those.is_empty() {
+            write!(to, "; {what} {}", those.join(", "))?;
+        }
+    }
+    if found.mode != in_use {
+        write!(to, "; mode {} once all members have read them", found.mode)?;
+    }
+    writeln!(to)?;
+    match &found.error {
+        Some(why) => writeln!(
+            to,
+            "the parameters in the store are unreadable: {why}; `cluster set` with any parameter replaces them"
+        ),
+        None => Ok(()),
+    }
+}
 
 fn reasons(to: &mut dyn Write, title: &str, all: &[ClusterDrops]) -> io::Result<()> {
     if all.is_empty() {
@@ -108,6 +137,9 @@ impl Report for ClusterStatus {
                 endpoints.join(", ")
             )?;
         }
+        if let Some(found) = &self.parameters {
+            parameters(to, found, mode)?;
+        }
         for conflict in &self.conflicts {
             writeln!(to, "conflict: {conflict}")?;
         }
@@ -133,8 +165,12 @@ impl Report for ClusterStatus {
         )?;
         writeln!(
             to,
-            "flowlets: {}, {} moved by failures, {} packets sprayed by full links",
-            p.flowlets, p.rechosen, p.sprayed
+            "flowlets: {}, {} moved by failures, {} packets sprayed by full links; {} of packets changed path within {} ms",
+            p.flowlets,
+            p.rechosen,
+            p.sprayed,
+            percent(p.path_change_share),
+            self.flowlet_ms
         )?;
         reasons(to, "dropped", &self.drops)?;
         reasons(to, "left to the graph", &self.left_xdp)

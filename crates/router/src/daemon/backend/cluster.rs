@@ -1,7 +1,8 @@
 //! The cluster that this router is a node of.
 
 use super::Daemon;
-use crate::api::cluster::{ClusterStatus, Drain};
+use crate::api::backend::Job;
+use crate::api::cluster::{ClusterStatus, Drain, ParameterChange};
 use crate::api::error::{ApiError, Code};
 
 /// The error of a router that is no node.
@@ -19,7 +20,11 @@ impl Daemon {
     }
 
     pub(super) fn drain_node(&mut self, drain: Drain) -> Result<(), ApiError> {
-        self.graph.node.as_mut().ok_or_else(no_node)?.set_draining(drain.draining);
-        Ok(())
+        let node = self.graph.node.as_mut().ok_or_else(no_node)?;
+        node.set_draining(drain.draining).map_err(|why| ApiError::new(Code::Refused, why))
+    }
+
+    pub(super) fn cluster_change(&self, change: &ParameterChange) -> Result<Job<u64>, ApiError> {
+        self.graph.node.as_ref().ok_or_else(no_node)?.change_parameters(change)
     }
 }

@@ -36,7 +36,7 @@ use super::settings::{Progress, Settings};
 use super::{Control, Daemon, Interfaces, RunningGraph, Sources, Workers, report, turns};
 use crate::api::access::Requester;
 use crate::api::backend::{Backend, Job, Kept, Preparation, Queue};
-use crate::api::cluster::{ClusterStatus, Drain};
+use crate::api::cluster::{ClusterStatus, Drain, ParameterChange};
 use crate::api::config::{ConfigApplied, ConfigApply, ConfigEntry, ConfigShown};
 use crate::api::error::{ApiError, Code};
 use crate::api::features::{Feature, FeatureRow};
@@ -246,6 +246,10 @@ impl Backend for Daemon {
         self.drain_node(drain)
     }
 
+    fn change_parameters(&self, change: &ParameterChange) -> Result<Job<u64>, ApiError> {
+        self.cluster_change(change)
+    }
+
     fn log(&self) -> LogState {
         log::state()
     }
@@ -283,7 +287,7 @@ impl Backend for Daemon {
         if let Some(tracing) = self.requests.traces.states().next() {
             return Err(tracing.busy());
         }
-        let tracing = trace::Tracing::begin(query, &self.workers)?;
+        let tracing = trace::Tracing::begin(query, &self.workers, self.graph.node.as_ref())?;
         Ok(self.requests.traces.open(tracing))
     }
 

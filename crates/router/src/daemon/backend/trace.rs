@@ -19,6 +19,7 @@ use super::View;
 use super::hops::action_word;
 use crate::api::error::{ApiError, Code};
 use crate::api::graph::{PacketTrace, TraceQuery, TraceRoute};
+use crate::daemon::cluster::Node;
 use crate::daemon::workers::Workers;
 use crate::packet_path::{TraceWriter, destination};
 
@@ -39,7 +40,11 @@ pub(in crate::daemon) struct Tracing {
 
 impl Tracing {
     /// Has workers trace packets.
-    pub(super) fn begin(query: &TraceQuery, workers: &Workers) -> Result<Self, ApiError> {
+    pub(super) fn begin(
+        query: &TraceQuery,
+        workers: &Workers,
+        node: Option<&Node>,
+    ) -> Result<Self, ApiError> {
         if !(1..=MOST_PACKETS).contains(&query.packets) {
             let message = format!("1 to {MOST_PACKETS} packets");
             return Err(ApiError::at(Code::BadRequest, "packets", message));
@@ -47,6 +52,10 @@ impl Tracing {
         let filter = Filter::parse(&query.filter)
             .map_err(|error| ApiError::at(Code::BadRequest, "filter", error))?;
         let (wanted, traces) = Wanted::new(Some(filter), query.packets);
+        let wanted = match node {
+            Some(node) => node.trace_inside(wanted),
+            None => wanted,
+        };
         for worker in workers.iter() {
             worker.send(Command::Trace(Some(wanted.tracer(&worker.pool))));
         }
@@ -100,8 +109,8 @@ impl View<'_> {
         let port = |number| self.port_name(number);
         let found = |frame: &[u8], meta| self.found(frame, meta);
         let notes = |class: &str, frame: &[u8], meta| self.notes(class, frame, meta);
-        let cluster = |class: &str, before: &[u8], after: &[u8]| {
-            self.graph.node.as_ref()?.step(class, before, after)
+        let cluster = |class: &str, before: &[u8], after: &[u8], reason: u32| {
+            self.graph.node.as_ref()?.step(class, before, after, reason)
         };
         let (plan, port) = (self.graph.plan(), &port);
         let writer = TraceWriter { plan, port, found: &found, notes: &notes, cluster: &cluster };

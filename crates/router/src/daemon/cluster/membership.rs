@@ -2,7 +2,8 @@
 //!
 //! Source: fail-static as in SDN agents: without the store the last known members stand, for the hold time.
 //! Shape:  the thread steps the agent, which may block for seconds, and leaves a [`View`] in a mutex that nobody holds for
-//!         longer than a copy of it. The daemon leaves the own record there in turn; it is put once a second at most.
+//!         longer than a copy of it. The daemon leaves the own record there in turn; it is put once a second at most. Changes of
+//!         the parameters wait there for the next step, each with where its result goes.
 //! Cost:   a lock and the copy of a few words a turn of the daemon.
 //! Limits: when the router stops, the store has a second to learn it; else the session ends by itself.
 
@@ -11,8 +12,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fingerpost_cluster::store::Store;
+use fingerpost_cluster::store::adopt::Adopted;
 use fingerpost_cluster::store::agent::{Agent, Clock, Settings};
 use fingerpost_cluster::store::member::{Membership, Record};
+use fingerpost_cluster::store::parameters::{Change, Parameters};
 
 use crate::privilege;
 
@@ -36,7 +39,12 @@ pub(super) struct View {
     pub(super) lost: Option<Instant>,
     /// Why this node is not registered at present.
     pub(super) error: Option<String>,
+    /// Parameters of the cluster.
+    pub(super) parameters: Option<Adopted>,
 }
+
+/// A change of the parameters, and where its result goes: the new version, or why there is none.
+type Requested = (Change, Sender<Result<u64, String>>);
 
 #[derive(Debug, Default)]
 struct Shared {
@@ -49,6 +57,7 @@ struct State {
     view: View,
     /// Own record that is not the agent's yet.
     own: Option<Record>,
+    changes: Vec<Requested>,
     stop: bool,
 }
 
@@ -61,17 +70,19 @@ pub(super) struct Joined {
 }
 
 impl Joined {
-    /// Starts the thread, in the network namespace of the caller; number 0 of the own record takes one that is free.
+    /// Starts the thread, in the network namespace of the caller; number 0 of the own record takes one that is free. A store
+    /// without parameters gets those of the configuration.
     pub(super) fn start(
         settings: Settings,
         own: Record,
+        configured: Parameters,
         store: Box<dyn Store>,
     ) -> std::io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let (alive, end) = mpsc::channel();
         let work = Work {
             hold: settings.hold,
-            agent: Agent::new(settings, own),
+            agent: Agent::new(settings, own).with_parameters(configured),
             store,
             start: Instant::now(),
             put: None,
@@ -100,6 +111,14 @@ impl Joined {
     /// Has the store have this own record.
     pub(super) fn publish(&self, record: Record) {
         self.shared.lock().own = Some(record);
+    }
+
+    /// Has the store have a change of the parameters. Returns where the result comes out.
+    pub(super) fn change(&self, change: Change) -> Receiver<Result<u64, String>> {
+        let (to, result) = mpsc::channel();
+        self.shared.lock().changes.push((change, to));
+        self.shared.changed.notify_all();
+        result
     }
 
     /// Takes this node out of the store, as the last call.
@@ -153,13 +172,19 @@ impl Work {
                 self.agent.publish(record);
                 self.put = Some(Instant::now());
             }
+            for (change, to) in self.take_changes() {
+                let made = self.agent.change(&mut *self.store, &change);
+                // Who asked for it may have left.
+                let _ = to.send(made.map_err(|error| error.to_string()));
+            }
             let clock = self.clock();
             let step = self.agent.step(&mut *self.store, clock);
             let view = self.view();
             let mut state = self.shared.lock();
             state.view = view;
             self.shared.changed.notify_all();
-            let waited = self.shared.changed.wait_timeout_while(state, step.wait, |s| !s.stop);
+            let idle = |state: &mut State| !state.stop && state.changes.is_empty();
+            let waited = self.shared.changed.wait_timeout_while(state, step.wait, idle);
             let stop = waited.unwrap_or_else(PoisonError::into_inner).0.stop;
             if stop {
                 // A store that does not answer lets the session end.
@@ -168,6 +193,10 @@ impl Work {
                 return;
             }
         }
+    }
+
+    fn take_changes(&self) -> Vec<Requested> {
+        std::mem::take(&mut self.shared.lock().changes)
     }
 
     fn view(&self) -> View {
@@ -183,6 +212,7 @@ impl Work {
             joined: self.agent.has_joined(),
             lost: lost.map(|since| self.start + since),
             error: self.agent.error().map(ToString::to_string),
+            parameters: Some(self.agent.parameters().clone()),
         }
     }
 }
@@ -200,7 +230,8 @@ mod tests {
         let ttl = Duration::from_secs(4);
         let settings = Settings { ttl, hold, poll: Duration::from_millis(5) };
         let own = Record { id: id.to_owned(), boot: 1, ..Record::default() };
-        Joined::start(settings, own, Box::new(memory.open(ttl))).unwrap()
+        let store = Box::new(memory.open(ttl));
+        Joined::start(settings, own, Parameters::default(), store).unwrap()
     }
 
     fn wait_for(joined: &Joined, what: &str, done: impl Fn(&View) -> bool) {
@@ -239,6 +270,24 @@ mod tests {
         wait_for(&b, "the store", |view| ids(view) == ["a", "b"] && view.error.is_none());
         b.leave();
         wait_for(&a, "the end of b", |view| ids(view) == ["a"]);
+    }
+
+    #[test]
+    fn a_change_has_its_version_as_result_or_the_reason() {
+        let memory = Memory::default();
+        let a = start(&memory, "a", Duration::from_secs(60));
+        a.wait(Duration::from_secs(10));
+        let change = |value| Change::parse([("flowlet_ms", value)], &[]).unwrap();
+        let made = |value| a.change(change(value)).recv_timeout(Duration::from_secs(10)).unwrap();
+        assert_eq!(made("5"), Ok(2));
+        wait_for(&a, "the change", |view| {
+            let parameters = &view.parameters.as_ref().unwrap().parameters;
+            (parameters.version, parameters.flowlet_ms) == (2, 5)
+        });
+        memory.stop(true);
+        let why = made("6").unwrap_err();
+        assert!(why.contains("unreachable") && why.contains("keep their parameters"), "{why}");
+        assert_eq!(a.view().parameters.unwrap().parameters.flowlet_ms, 5);
     }
 
     /// A store whose calls hang.
@@ -287,7 +336,8 @@ mod tests {
         let hangs = Arc::new(AtomicBool::new(true));
         let store = Hung(Memory::default().open(Duration::from_secs(4)), hangs.clone());
         let own = Record { id: "a".to_owned(), ..Record::default() };
-        let joined = Joined::start(Settings::default(), own, Box::new(store)).unwrap();
+        let parameters = Parameters::default();
+        let joined = Joined::start(Settings::default(), own, parameters, Box::new(store)).unwrap();
         let began = Instant::now();
         assert!(!joined.wait(Duration::from_millis(50)).joined);
         joined.publish(Record::default());

@@ -3,12 +3,14 @@
 //! Shape:  `Node` is made before the graph, whose elements read its [`Fabric`]; the fabric interface is opened once the
 //!         number of workers is known, a queue each; probes start when the internal interfaces have their ports. The host's
 //!         kernel has routes to the other members by the fabric interface (`host`, decision 18). With a store, `membership`
-//!         has the members and `own` what this node announces; the daemon follows both in its turns.
+//!         has the members and the parameters, `own` what this node announces; the daemon follows them in its turns
+//!         (`parameters`).
 //! Cost:   a thread for the probes and one for the store; what follows links and members runs when they change.
 
 mod host;
 mod membership;
 mod own;
+mod parameters;
 mod ports;
 mod status;
 mod steps;
@@ -20,12 +22,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fingerpost_cluster::element;
-use fingerpost_cluster::fabric::{Fabric, Settings};
+use fingerpost_cluster::fabric::{self, Fabric, PathSettings, Settings};
 use fingerpost_cluster::frame::{FULL_BYTES, FabricAddr, LOOKUP};
 use fingerpost_cluster::probe::{self, Local, Probes, Service};
 use fingerpost_cluster::rule::{self, MAX_NODES, Members, NodeId, NodeState};
+use fingerpost_cluster::store::adopt::Adopted;
 use fingerpost_cluster::store::agent;
 use fingerpost_cluster::store::member::{Membership, Record};
+use fingerpost_cluster::store::parameters::Parameters;
 use fingerpost_io::xdp::fabric::{Fabric as Programs, FabricSettings, FabricWords};
 use fingerpost_io::{tap, xdp};
 use fingerpost_lpm::{Heap, UpdateError};
@@ -104,14 +108,30 @@ pub(super) struct Node {
     reach: Reach,
     /// Whether the epochs of the others' records wait until the control side has their neighbors.
     awaited: bool,
-    /// Whether it carries nothing for other nodes any more.
-    draining: bool,
+    drain: Drain,
     loads: Loads,
+}
+
+/// Whether this node carries nothing for other nodes any more, and who wants that.
+#[derive(Debug, Default)]
+struct Drain {
+    /// A command, or the end of the router.
+    here: bool,
+    /// The parameters of the cluster.
+    everywhere: bool,
+}
+
+impl Drain {
+    fn is_on(&self) -> bool {
+        self.here || self.everywhere
+    }
 }
 
 /// A node's side of the store.
 struct Announcer {
     joined: Joined,
+    /// Parameters that this node runs by.
+    parameters: Adopted,
     /// Interfaces of the configuration; none named: all.
     named: Vec<String>,
     own: Own,
@@ -130,7 +150,7 @@ impl Node {
     ) -> Result<Self, ClusterError> {
         let boot = boot();
         let (membership, store) = match config.has_store() {
-            true => join(config, boot).map(|(view, joined, own)| (view, Some((joined, own))))?,
+            true => join(config, boot).map(|(members, joined)| (members, Some(joined)))?,
             false => (Arc::new(config.membership().map_err(ClusterError::Members)?), None),
         };
         let own = own(&membership, config);
@@ -138,18 +158,18 @@ impl Node {
             cluster: config.id,
             node: own,
             ethertype: config.ethertype,
-            mode: config.mode.mode(),
-            rule: rule::Settings { rule: config.rule.rule(), threshold: threshold_ns(config) },
-            flowlet_ns: u64::from(config.flowlet_ms) * 1_000_000,
             clock_ns: clock_ns(interfaces.kernel_time()?),
         };
+        let rates = config.link.iter().filter_map(|link| link.rate_bps().ok().flatten());
+        let configured = config.parameters();
+        let paths = paths(&configured, configured.mode, rates.min());
         let members = members(&membership, 0);
         let numbers_in_use = members.len();
         let fabric = match interfaces.forwarder() {
             Some(forwarder) => {
-                Fabric::new(forwarder.shared().memory.make().as_mut(), settings, members)?
+                Fabric::new(forwarder.shared().memory.make().as_mut(), settings, paths, members)?
             }
-            None => Fabric::new(&mut Heap, settings, members)?,
+            None => Fabric::new(&mut Heap, settings, paths, members)?,
         };
         let [outputs, nodes] = fabric.regions();
         let words = FabricWords {
@@ -166,15 +186,16 @@ impl Node {
         });
         let ports = ClusterPorts::new(fabric.clone(), programs, config.interface.clone(), links);
         ports.set_members(numbers_of(&membership));
-        let store = store.map(|(joined, own)| {
+        let store = store.map(|(joined, own, parameters)| {
             fabric.set_epoch(settings.node, own.record().epoch);
             let forwards = |interface: &&Interface| interface.mode != Mode::Kernel;
             let named = whole.interface.iter().filter(forwards);
             let named = named.map(|interface| interface.name.clone()).collect();
-            Announcer { joined, named, own, looked: Instant::now(), changed: true }
+            let (looked, changed) = (Instant::now(), true);
+            Announcer { joined, parameters, named, own, looked, changed }
         });
         let (config, ports) = (config.clone(), Arc::new(ports));
-        Ok(Self {
+        let mut node = Self {
             config,
             membership,
             store,
@@ -186,9 +207,11 @@ impl Node {
             probes: None,
             reach: Reach::default(),
             awaited: false,
-            draining: false,
+            drain: Drain::default(),
             loads: Loads::new(),
-        })
+        };
+        node.run_by_parameters();
+        Ok(node)
     }
 
     /// Its ports, for what drives interfaces.
@@ -233,6 +256,7 @@ impl Node {
         let epoch = self.fabric.epoch(self.fabric.settings.node);
         probes.look(|table| table.set_epoch(epoch));
         self.probes = Some(probes);
+        self.announce_drain();
         Ok(())
     }
 
@@ -261,6 +285,7 @@ impl Node {
     pub(super) fn follow(&mut self, control: &Control) -> Vec<String> {
         let nodes = self.membership.members.iter().map(|record| record.number);
         self.loads.sample(&self.fabric.links, nodes);
+        self.follow_parameters();
         let mut changed = self.follow_members();
         changed |= self.announce(control);
         let name = &self.config.interface;
@@ -363,10 +388,25 @@ impl Node {
         std::mem::take(&mut store.changed)
     }
 
+    /// Drains this node, or ends that.
+    ///
+    /// # Errors
+    /// When the parameters of the cluster drain it.
+    pub(super) fn set_draining(&mut self, draining: bool) -> Result<(), String> {
+        if !draining && self.drain.everywhere {
+            let id = &self.config.node;
+            return Err(format!(
+                "the parameters of the cluster drain this node: `fingerpost cluster set state.{id}=active` ends that"
+            ));
+        }
+        self.drain.here = draining;
+        self.announce_drain();
+        Ok(())
+    }
+
     /// Announces whether this node carries packets for other nodes.
-    pub(super) fn set_draining(&mut self, draining: bool) {
-        self.draining = draining;
-        let service = if draining { Service::Draining } else { Service::Active };
+    fn announce_drain(&self) {
+        let service = if self.drain.is_on() { Service::Draining } else { Service::Active };
         if let Some(probes) = &self.probes {
             probes.look(|table| table.set_service(service));
         }
@@ -374,7 +414,8 @@ impl Node {
 
     /// Drains this node, and waits until the others have noticed. Workers continue meanwhile.
     pub(super) fn leave(&mut self) {
-        self.set_draining(true);
+        self.drain.here = true;
+        self.announce_drain();
         if self.probes.is_some() {
             std::thread::sleep(Duration::from_millis(
                 u64::from(self.config.probe_ms) * u64::from(DRAIN_INTERVALS),
@@ -386,8 +427,11 @@ impl Node {
     }
 }
 
+/// A node that has joined: its thread, its record, and the parameters as they were then.
+type InStore = (Joined, Own, Adopted);
+
 /// Takes this node's place among the members of a store.
-fn join(config: &Cluster, boot: u32) -> Result<(Arc<Membership>, Joined, Own), ClusterError> {
+fn join(config: &Cluster, boot: u32) -> Result<(Arc<Membership>, InStore), ClusterError> {
     let store = config.open_store().map_err(ClusterError::Store)?;
     let own = config.own().expect("checked with the configuration");
     let record = Record {
@@ -405,7 +449,7 @@ fn join(config: &Cluster, boot: u32) -> Result<(Arc<Membership>, Joined, Own), C
     let ttl = Duration::from_secs(config.ttl_s.into());
     let hold = Duration::from_secs(config.hold_s.into());
     let settings = agent::Settings { ttl, hold, poll: membership::POLL };
-    let joined = Joined::start(settings, own.record().clone(), store);
+    let joined = Joined::start(settings, own.record().clone(), config.parameters(), store);
     let joined = joined.map_err(ClusterError::Thread)?;
     let longest = JOIN + ttl;
     let view = joined.wait(longest);
@@ -418,7 +462,8 @@ fn join(config: &Cluster, boot: u32) -> Result<(Arc<Membership>, Joined, Own), C
     }
     let number = find(&view.membership, &config.node).map_or(0, |record| record.number);
     own.record_mut().number = number;
-    Ok((view.membership, joined, own))
+    let parameters = view.parameters.expect("a view of an agent has them");
+    Ok((view.membership, (joined, own, parameters)))
 }
 
 /// Record of a member.
@@ -453,10 +498,15 @@ fn members(membership: &Membership, least: usize) -> Members {
     members
 }
 
-/// Backlog that lets the rule look for an intermediate: of the slowest link with a rate.
-fn threshold_ns(config: &Cluster) -> u64 {
-    let rates = config.link.iter().filter_map(|link| link.rate_bps().ok().flatten());
-    rates.min().map_or(1, |rate| THRESHOLD_FRAMES * FULL_BYTES * 8_000_000_000 / rate)
+/// How paths are chosen by these parameters. The threshold is that of the slowest link with a rate.
+fn paths(parameters: &Parameters, mode: fabric::Mode, lowest_rate: Option<u64>) -> PathSettings {
+    let threshold =
+        lowest_rate.map_or(1, |rate| THRESHOLD_FRAMES * FULL_BYTES * 8_000_000_000 / rate);
+    PathSettings {
+        mode,
+        rule: rule::Settings { rule: parameters.rule, threshold },
+        flowlet_ns: u64::from(parameters.flowlet_ms) * 1_000_000,
+    }
 }
 
 /// Time of the kernel's clock when the time of workers was 0.

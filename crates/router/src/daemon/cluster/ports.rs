@@ -42,6 +42,8 @@ struct State {
     chosen: Vec<Option<usize>>,
     /// Numbers of the members by id.
     numbers: BTreeMap<String, NodeId>,
+    /// Rate of all links, in place of those of the configuration.
+    rate_bps: Option<u64>,
 }
 
 impl State {
@@ -75,8 +77,12 @@ impl ClusterPorts {
             port: None,
             ready: Arc::default(),
         });
-        let state =
-            State { internal: internal.collect(), chosen: Vec::new(), numbers: BTreeMap::new() };
+        let state = State {
+            internal: internal.collect(),
+            chosen: Vec::new(),
+            numbers: BTreeMap::new(),
+            rate_bps: None,
+        };
         Self { fabric, programs, interface, state: Mutex::new(state) }
     }
 
@@ -91,7 +97,7 @@ impl ClusterPorts {
 
     /// Whether packets go straight to their egress node, so that programs can send them there.
     pub(in crate::daemon) fn is_direct(&self) -> bool {
-        self.fabric.settings.mode == Mode::Direct
+        self.fabric.paths().mode == Mode::Direct
     }
 
     /// Whether an interface is the fabric interface.
@@ -102,6 +108,11 @@ impl ClusterPorts {
     /// The fabric interface has this port.
     pub(in crate::daemon) fn set_fabric(&self, port: u16) {
         self.fabric.set_role(port, PortRole::Fabric);
+    }
+
+    /// Port of the fabric interface, once it has one.
+    pub(in crate::daemon) fn fabric_port(&self) -> Option<u16> {
+        self.fabric.fabric_port()
     }
 
     /// Whether an interface is internal.
@@ -160,6 +171,19 @@ impl ClusterPorts {
         self.set_links(&state);
     }
 
+    /// All links have this rate; without one, those of the configuration.
+    pub(super) fn set_rate(&self, rate_bps: Option<u64>) {
+        let mut state = self.state();
+        state.rate_bps = rate_bps;
+        self.set_links(&state);
+    }
+
+    /// Lowest rate of a link that has one, in bit/s.
+    pub(super) fn lowest_rate(&self) -> Option<u64> {
+        let state = self.state();
+        state.rate_bps.or_else(|| state.internal.iter().filter_map(|link| link.rate_bps).min())
+    }
+
     /// The probes found these members, and these interfaces for them.
     pub(super) fn follow(&self, members: &Members, egress: impl Fn(NodeId) -> Option<usize>) {
         let mut state = self.state();
@@ -174,7 +198,7 @@ impl ClusterPorts {
             if let Some(internal) = state.link(node)
                 && let Some(port) = internal.port
             {
-                self.fabric.set_link(node, port, internal.rate_bps, LIMIT_BYTES);
+                self.fabric.set_link(node, port, state.rate_bps.or(internal.rate_bps), LIMIT_BYTES);
             }
         }
     }
@@ -183,7 +207,7 @@ impl ClusterPorts {
     pub(super) fn link(&self, node: NodeId) -> Option<(String, Option<u64>)> {
         let state = self.state();
         let internal = state.link(node)?;
-        Some((internal.name.clone(), internal.rate_bps))
+        Some((internal.name.clone(), state.rate_bps.or(internal.rate_bps)))
     }
 
     /// Names of the internal interfaces, in the order of the probes' interfaces.

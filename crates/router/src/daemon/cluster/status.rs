@@ -104,13 +104,15 @@ impl Node {
             self.member(record, states.node(record.number), link)
         };
         let members = self.membership.members.iter().map(member).collect();
+        let paths = self.fabric.paths();
         ClusterStatus {
             node: self.config.node.clone(),
             number: self.fabric.settings.node,
             cluster: self.config.id,
-            mode: self.config.mode.name().to_owned(),
-            rule: self.config.rule.name().to_owned(),
-            state: if self.draining { "draining" } else { "active" }.to_owned(),
+            mode: paths.mode.name().to_owned(),
+            rule: paths.rule.rule.name().to_owned(),
+            flowlet_ms: paths.flowlet_ns / 1_000_000,
+            state: if self.drain.is_on() { "draining" } else { "active" }.to_owned(),
             interface: self.config.interface.clone(),
             detection_ms: f64::from(self.config.probe_ms)
                 * (f64::from(self.config.probe_multiplier) + 0.5),
@@ -125,6 +127,7 @@ impl Node {
                     announced: store.own.record().neighbors.len(),
                 }
             }),
+            parameters: self.parameter_state(),
             conflicts: self.membership.conflicts.iter().map(ToString::to_string).collect(),
             members,
             packets: self.packets(),
@@ -141,7 +144,7 @@ impl Node {
     ) -> ClusterMember {
         let (node, own) = (record.number, self.fabric.settings.node);
         let state = match state {
-            _ if node == own && self.draining => "draining",
+            _ if node == own && self.drain.is_on() => "draining",
             _ if node == own => "active",
             NodeState::Active => "active",
             NodeState::Draining => "draining",
@@ -156,6 +159,10 @@ impl Node {
             weight: record.weight,
             loopbacks: v4.into_iter().chain(v6).collect(),
             epoch: self.fabric.epoch(node),
+            parameters: self.store.as_ref().map(|store| match node == own {
+                true => store.parameters.parameters.version,
+                false => record.parameters,
+            }),
             link: (node != own).then(|| link(node)),
         }
     }
@@ -196,6 +203,8 @@ impl Node {
         let direct = counts.sum(|count| count.direct.read()) + self.ports.programs().entered();
         let balanced = counts.sum(|count| count.balanced.read());
         let transit = counts.sum(|count| count.transit.read()) + program(FabricEnd::Transit);
+        let rechosen = counts.sum(|count| count.rechosen.read());
+        let sprayed = counts.sum(|count| count.sprayed.read());
         ClusterPackets {
             direct,
             balanced,
@@ -204,8 +213,9 @@ impl Node {
             looked_up: counts.sum(|count| count.looked_up.read()),
             host: counts.sum(|count| count.host.read()),
             flowlets: counts.sum(|count| count.flowlets.read()),
-            rechosen: counts.sum(|count| count.rechosen.read()),
-            sprayed: counts.sum(|count| count.sprayed.read()),
+            rechosen,
+            sprayed,
+            path_change_share: share(rechosen + sprayed, direct + balanced),
             transit_share: share(transit, direct + balanced + transit),
         }
     }

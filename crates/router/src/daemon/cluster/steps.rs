@@ -1,12 +1,13 @@
 //! What a step of a trace means in the cluster: the node that a packet came from, its egress node, and the path there with
-//! the reason for it.
+//! the reason for it, as the element at the input left it in the trace.
 //!
-//! Limits: the reason is that of a new flowlet at this moment; a packet of one in progress keeps the path of that.
+//! Limits: the threshold is that of this moment.
 
-use fingerpost_cluster::fabric::Mode;
-use fingerpost_cluster::frame::{Header, LOOKUP};
-use fingerpost_cluster::rule::{Members, NodeId, Rule};
-use fingerpost_packet::graph::worker::clock_start;
+use fingerpost_cluster::element::reason::Reason;
+use fingerpost_cluster::flowlet::Outcome;
+use fingerpost_cluster::frame::{HEADER_BYTES, Header, LOOKUP};
+use fingerpost_cluster::rule::{NodeId, Rule, Why};
+use fingerpost_packet::graph::trace::Wanted;
 
 use super::Node;
 use super::status::microseconds;
@@ -19,14 +20,14 @@ impl Node {
         class: &str,
         before: &[u8],
         after: &[u8],
+        reason: u32,
     ) -> Option<String> {
         let settings = &self.fabric.settings;
         let header = |frame| Header::parse(frame, settings.ethertype).ok();
         match class {
             "ClusterInput" => {
                 let Header { hop, output, .. } = header(after)?;
-                let mut reader = self.fabric.reader();
-                let why = self.why(reader.pin(), hop == output, output);
+                let why = Reason::of(reason).map_or_else(String::new, |reason| self.why(reason));
                 let (to, by) = (self.name(output), self.ports.link(hop)?.0);
                 Some(match hop == output {
                     true => format!("to node {to} by the direct link {by}: {why}"),
@@ -56,28 +57,39 @@ impl Node {
     }
 
     /// Reason for a path.
-    fn why(&self, members: &Members, direct: bool, to: NodeId) -> String {
-        let settings = &self.fabric.settings;
-        if !members.direct(settings.node, to) {
-            return "the direct link is down".to_owned();
-        }
-        if settings.mode == Mode::Direct {
-            return "mode direct".to_owned();
-        }
-        match (settings.rule.rule, direct) {
-            (Rule::Vlb, _) => "drawn by rule vlb".to_owned(),
-            (Rule::Fixed, true) => "the allowance of the direct link has room".to_owned(),
-            (Rule::Fixed, false) => "the allowance of the direct link is used up".to_owned(),
-            (Rule::Adaptive, _) => {
-                let now = u64::try_from(clock_start().elapsed().as_nanos()).unwrap_or(u64::MAX);
-                let backlog = self.fabric.links.backlog_ns(to, self.fabric.link_time(now));
-                format!(
-                    "the direct link has a backlog of {:.1} us, and the threshold is {:.1} us",
-                    microseconds(backlog),
-                    microseconds(settings.rule.threshold),
-                )
+    fn why(&self, reason: Reason) -> String {
+        let Reason::Rule(why, outcome) = reason else { return "mode direct".to_owned() };
+        let rule = self.fabric.paths().rule;
+        let threshold = format!("the threshold of {:.1} us", microseconds(rule.threshold));
+        let why = match why {
+            Why::SameNode => "it leaves by this node".to_owned(),
+            Why::DrewEnd => "drawn by weight, as an end of the path".to_owned(),
+            Why::Drawn if rule.rule == Rule::Fixed => {
+                "the allowance of the direct link was used up".to_owned()
             }
+            Why::Drawn => "drawn by weight".to_owned(),
+            Why::Allowance => "the allowance of the direct link had room".to_owned(),
+            Why::ShortQueue => format!("the backlog of the direct link was below {threshold}"),
+            Why::Shorter => format!(
+                "the backlog of the direct link was not below {threshold}, and the one of this link was shorter"
+            ),
+            Why::NoneShorter => format!(
+                "the backlog of the direct link was not below {threshold}, and none of two others was shorter"
+            ),
+            Why::NoIntermediate => "there was no intermediate node".to_owned(),
+            Why::NoDirect => "the direct link was down".to_owned(),
+        };
+        match outcome {
+            Outcome::Began | Outcome::Local => why,
+            Outcome::Kept => format!("it continues a flowlet, for which {why}"),
+            Outcome::Lost => format!("the path of its flowlet failed or drains; {why}"),
+            Outcome::Sprayed => format!("the link of its flowlet was full; {why}"),
         }
+    }
+
+    /// Has a trace look for packets in internal frames, too.
+    pub(in crate::daemon) fn trace_inside(&self, wanted: Wanted) -> Wanted {
+        wanted.inside(self.fabric.settings.ethertype, HEADER_BYTES)
     }
 
     fn name(&self, node: NodeId) -> String {

@@ -123,6 +123,8 @@ pub(super) struct Datapath {
     egress_checked: Option<Instant>,
     /// Ports of a cluster node: of its internal interfaces and of the fabric interface.
     cluster: Option<Arc<ClusterPorts>>,
+    /// Port of the fabric interface, while programs send packets into the cluster.
+    entrance: Option<u16>,
 }
 
 /// Ports that are packet sockets, and ports that workers return.
@@ -440,11 +442,6 @@ impl Interfaces {
                 && cluster.is_fabric(name)
             {
                 cluster.set_fabric(*port);
-                if let Some(forwarder) = self.datapath.forwarder.as_ref()
-                    && cluster.is_direct()
-                {
-                    forwarder.enter(*port, cluster.programs());
-                }
                 self.egress.stand_ins.put_fabric(*port, workers);
                 continue;
             }
@@ -452,6 +449,23 @@ impl Interfaces {
             if let Err(error) = put {
                 warn!(target: "interface", interface = name, "{error}");
             }
+        }
+        self.follow_mode();
+    }
+
+    /// Has programs of external interfaces send packets into the cluster while its mode is `direct`.
+    fn follow_mode(&mut self) {
+        let (Some(cluster), Some(forwarder)) = (&self.datapath.cluster, &self.datapath.forwarder)
+        else {
+            return;
+        };
+        let wanted = cluster.fabric_port().filter(|_| cluster.is_direct());
+        if std::mem::replace(&mut self.datapath.entrance, wanted) == wanted {
+            return;
+        }
+        match wanted {
+            Some(port) => forwarder.enter(port, cluster.programs()),
+            None => forwarder.close_entrance(),
         }
     }
 

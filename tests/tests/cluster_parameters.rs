@@ -147,8 +147,8 @@ fn change_everything(kind: &'static str, tool: &str) {
     let version =
         made(&rack, 0, "rate=configured")["parameters"]["version"].as_u64().expect("a number");
     std::thread::scope(|scope| {
-        let both = [(0, "flowlet_ms=3"), (1, "rule=adaptive")];
-        let asked = both.map(|(node, words)| scope.spawn(|| made(&rack, node, words)));
+        let (rack, both) = (&rack, [(0, "flowlet_ms=3"), (1, "rule=adaptive")]);
+        let asked = both.map(|(node, words)| scope.spawn(move || made(rack, node, words)));
         asked.into_iter().for_each(|asked| drop(asked.join().expect("made")));
     });
     adopted(&routers, version + 2);

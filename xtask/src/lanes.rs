@@ -21,8 +21,18 @@ pub(crate) const LIMIT_SECONDS: u32 = 600;
 const ALONE: &[&str] = &["at_once", "cluster_faults", "failover", "probes", "stalls", "storm"];
 
 /// Programs that take longest: they begin first, so that none of them is the last to run.
-const LONG: &[&str] =
-    &["cluster", "cluster_store", "cluster_restart", "tour", "shares", "chaos", "crowds"];
+const LONG: &[&str] = &[
+    "cluster",
+    "cluster_store",
+    "cluster_parameters",
+    "cluster_restart",
+    "cluster_matrices",
+    "tour",
+    "shares",
+    "chaos",
+    "crowds",
+    "cluster_order",
+];
 
 /// Variables of the environment.
 pub(crate) type Env<'a> = &'a [(&'a str, &'a str)];

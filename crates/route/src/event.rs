@@ -207,6 +207,8 @@ pub enum Target {
     Path(Path),
     /// Leave by one of several, by flow.
     Paths(Vec<Path>),
+    /// Leave by the first of several that leads anywhere: the others are alternatives.
+    Ranked(Vec<Path>),
     /// Follow the next-hop object of this id; it may be announced later.
     Object(u32),
     /// Ours: hand to the host.

@@ -1,24 +1,55 @@
-//! Routes of many BGP peers, and the best path of each prefix.
+//! Routes of many BGP peers, and the best path of each prefix with its alternatives.
 //!
 //! Source: RFC 4271 section 9.1.2.2. Fingerpost is no BGP speaker: it chooses among what a monitored router or a collector
 //! has from its peers. The choice has these steps, each among the paths that are left: highest LOCAL_PREF (100 where there is
 //! none), shortest AS_PATH, lowest ORIGIN, lowest MULTI_EXIT_DISC (compared between all paths, 0 where there is none), an
 //! external peer before an internal one, lowest BGP identifier, lowest address of the peer, lowest path identifier.
 //!
-//! Shape:  a map from prefixes to their paths; a path is peer, identifier and shared attributes, 16 bytes.
-//! Cost:   a change compares the paths of its prefix; the loss of a peer that has paths visits all prefixes.
-//! Limits: one path a prefix, no multipath.
+//! Which next hops can be reached is not known here, and a route over one that cannot must not win (RFC 4271 section
+//! 9.1.2.1): the next hops of the paths that follow the best one go along as its alternatives, of which the control side
+//! takes the first one that leads anywhere. So a next hop that is lost or found moves all routes at once, and none is
+//! chosen anew.
+//!
+//! Shape:  a map from prefixes to their paths, the best one first; a path is peer, identifier and shared attributes, 16 bytes.
+//! Cost:   a change looks for its path among those of the prefix, and for its place by halves; the loss of a peer that has
+//!         paths visits all prefixes.
+//! Limits: one path a prefix, no multipath; [`NEXT_HOPS`] different next hops of a prefix; those of [`Limits`].
 
 use core::net::IpAddr;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
+use super::Words;
 use super::update::PathAttributes;
 use crate::event::{self, AnyPrefix, MAIN_TABLE, RouteEvent, RouteKey, RouteUpdate, Target};
 
 /// LOCAL_PREF of a path without one.
 const LOCAL_PREF: u32 = 100;
+
+/// Most next hops of a route, the best one among them. More would make almost as many lists of them as there are prefixes.
+pub const NEXT_HOPS: usize = 4;
+
+/// How much is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Most peers at a time.
+    pub peers: usize,
+    /// Most prefixes of both families.
+    pub prefixes: usize,
+    /// Most paths of all prefixes.
+    pub paths: usize,
+    /// Most paths of one prefix.
+    pub of_prefix: usize,
+}
+
+impl Default for Limits {
+    /// Three Internet tables of prefixes, as many as forty peers with one each have paths; of a prefix what each peer of
+    /// the largest collectors has.
+    fn default() -> Self {
+        Self { peers: 1024, prefixes: 4_000_000, paths: 50_000_000, of_prefix: 1024 }
+    }
+}
 
 /// Number of a peer, as [`Ribs::add_peer`] gives it.
 pub type PeerNumber = u32;
@@ -34,25 +65,28 @@ pub struct Peer {
     pub external: bool,
 }
 
-/// Best path of a prefix after a change of it.
+/// Next hops, each once, the best one first.
+pub type NextHops = [Option<IpAddr>; NEXT_HOPS];
+
+/// Next hops of a prefix after a change of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change {
     /// Prefix.
     pub prefix: AnyPrefix,
-    /// Its next hop; `None` for none any more.
-    pub next_hop: Option<IpAddr>,
+    /// That of the best path, then its alternatives; none for no route any more.
+    pub next_hops: NextHops,
 }
 
 impl Change {
-    /// The event of the change. Routes that a router itself originates have no next hop, and are left out.
+    /// The event of the change.
     pub fn event(self) -> RouteEvent {
         let key = RouteKey { table: MAIN_TABLE, prefix: self.prefix, metric: 0 };
-        match self.next_hop.filter(|hop| !hop.is_unspecified()) {
-            Some(hop) => {
-                let path = event::Path { gateway: Some(hop), link: None, weight: 1 };
-                RouteEvent::Route(RouteUpdate::new(key, Target::Path(path)))
-            }
-            None => RouteEvent::Withdraw(key),
+        let path = |hop| event::Path { gateway: Some(hop), link: None, weight: 1 };
+        let paths: Vec<event::Path> = self.next_hops.into_iter().flatten().map(path).collect();
+        match paths[..] {
+            [] => RouteEvent::Withdraw(key),
+            [path] => RouteEvent::Route(RouteUpdate::new(key, Target::Path(path))),
+            _ => RouteEvent::Route(RouteUpdate::new(key, Target::Ranked(paths))),
         }
     }
 }
@@ -70,6 +104,9 @@ type Paths = Vec<Path>;
 /// Routes of peers.
 #[derive(Clone, Debug, Default)]
 pub struct Ribs {
+    limits: Limits,
+    /// Paths of all prefixes.
+    held: usize,
     peers: Vec<Peer>,
     /// Number of paths of each peer.
     counts: Vec<usize>,
@@ -79,15 +116,26 @@ pub struct Ribs {
 }
 
 impl Ribs {
+    /// Routes of no peer yet, of which no more are kept than that.
+    pub fn new(limits: Limits) -> Self {
+        Self { limits, ..Self::default() }
+    }
+
     /// Adds a peer without routes.
-    pub fn add_peer(&mut self, peer: Peer) -> PeerNumber {
+    ///
+    /// # Errors
+    /// When there are too many.
+    pub fn add_peer(&mut self, peer: Peer) -> Result<PeerNumber, Words> {
         if let Some(number) = self.free.pop() {
             self.peers[number as usize] = peer;
-            return number;
+            return Ok(number);
         }
+        let number = PeerNumber::try_from(self.peers.len()).ok();
+        let number = number.filter(|_| self.peers.len() < self.limits.peers);
+        let number = number.ok_or("a peer too many (the limit is max_peers)")?;
         self.peers.push(peer);
         self.counts.push(0);
-        PeerNumber::try_from(self.peers.len() - 1).expect("fewer peers than addresses")
+        Ok(number)
     }
 
     /// Removes a peer with its routes.
@@ -99,67 +147,89 @@ impl Ribs {
     /// Removes the routes of all peers.
     pub fn clear(&mut self, visit: &mut dyn FnMut(Change)) {
         self.counts.fill(0);
+        self.held = 0;
         for (prefix, _) in self.prefixes.drain() {
-            visit(Change { prefix, next_hop: None });
+            visit(Change { prefix, next_hops: NextHops::default() });
         }
     }
 
     /// Removes the routes of a peer.
     pub fn clear_peer(&mut self, peer: PeerNumber, visit: &mut dyn FnMut(Change)) {
-        if std::mem::take(&mut self.counts[peer as usize]) == 0 {
+        let count = std::mem::take(&mut self.counts[peer as usize]);
+        if count == 0 {
             return;
         }
-        let peers = &self.peers;
+        self.held -= count;
         self.prefixes.retain(|&prefix, paths| {
             if paths.iter().all(|path| path.peer != peer) {
                 return true;
             }
-            let before = next_hop(paths);
+            let before = next_hops(paths);
             paths.retain(|path| path.peer != peer);
-            choose(peers, paths);
-            let now = next_hop(paths);
+            let now = next_hops(paths);
             if now != before {
-                visit(Change { prefix, next_hop: now });
+                visit(Change { prefix, next_hops: now });
             }
             !paths.is_empty()
         });
     }
 
     /// A peer has announced a path; the change that follows, if there is one.
+    ///
+    /// # Errors
+    /// When a limit is reached: nothing changed then.
     pub fn announce(
         &mut self,
         peer: PeerNumber,
         prefix: AnyPrefix,
         id: u32,
         attributes: &Arc<PathAttributes>,
-    ) -> Option<Change> {
-        let paths = self.prefixes.entry(prefix).or_default();
-        let before = next_hop(paths);
-        let new = Path { peer, id, attributes: attributes.clone() };
-        match paths.iter_mut().find(|path| (path.peer, path.id) == (peer, id)) {
-            Some(path) => *path = new,
+    ) -> Result<Option<Change>, Words> {
+        let (limits, known) = (self.limits, self.prefixes.len());
+        let mut entry = match self.prefixes.entry(prefix) {
+            Entry::Occupied(entry) => entry,
+            Entry::Vacant(_) if known >= limits.prefixes => {
+                return Err("a prefix too many (the limit is max_prefixes)");
+            }
+            Entry::Vacant(_) if self.held >= limits.paths => return Err(TOO_MANY_PATHS),
+            Entry::Vacant(entry) => entry.insert_entry(Paths::new()),
+        };
+        let paths = entry.get_mut();
+        let before = next_hops(paths);
+        match paths.iter().position(|path| (path.peer, path.id) == (peer, id)) {
+            Some(at) => drop(paths.remove(at)),
+            None if self.held >= limits.paths => return Err(TOO_MANY_PATHS),
+            None if paths.len() >= limits.of_prefix => {
+                return Err("a path too many of the prefix");
+            }
             None => {
-                paths.push(new);
                 self.counts[peer as usize] += 1;
+                self.held += 1;
             }
         }
-        choose(&self.peers, paths);
-        let now = next_hop(paths);
-        (now != before).then_some(Change { prefix, next_hop: now })
+        let peers = &self.peers;
+        let rank_of = |path: &Path| rank(&peers[path.peer as usize], path.id, &path.attributes);
+        let new = Path { peer, id, attributes: attributes.clone() };
+        let rank = rank_of(&new);
+        let at = paths.partition_point(|path| rank_of(path) < rank);
+        paths.insert(at, new);
+        let now = next_hops(paths);
+        Ok((now != before).then_some(Change { prefix, next_hops: now }))
     }
 
     /// A peer has withdrawn a path; the change that follows, if there is one.
     pub fn withdraw(&mut self, peer: PeerNumber, prefix: AnyPrefix, id: u32) -> Option<Change> {
         let Entry::Occupied(mut paths) = self.prefixes.entry(prefix) else { return None };
-        let (before, count) = (next_hop(paths.get()), paths.get().len());
-        paths.get_mut().retain(|path| (path.peer, path.id) != (peer, id));
-        self.counts[peer as usize] -= count - paths.get().len();
-        choose(&self.peers, paths.get_mut());
-        let now = next_hop(paths.get());
+        let at = paths.get().iter().position(|path| (path.peer, path.id) == (peer, id))?;
+        let before = next_hops(paths.get());
+        paths.get_mut().remove(at);
+        self.counts[peer as usize] -= 1;
+        self.held -= 1;
+        let now = next_hops(paths.get());
         if paths.get().is_empty() {
             paths.remove();
         }
-        (now != before).then_some(Change { prefix, next_hop: now })
+        (now != before).then_some(Change { prefix, next_hops: now })
     }
 
     /// How many prefixes have a path.
@@ -173,19 +243,23 @@ impl Ribs {
     }
 }
 
-fn next_hop(paths: &Paths) -> Option<IpAddr> {
-    paths.first().map(|path| path.attributes.next_hop)
-}
+const TOO_MANY_PATHS: Words = "a path too many (the limit is max_paths)";
 
-/// Puts the best path first.
-fn choose(peers: &[Peer], paths: &mut Paths) {
-    let best = paths
-        .iter()
-        .enumerate()
-        .min_by_key(|(_, path)| rank(&peers[path.peer as usize], path.id, &path.attributes));
-    if let Some(best) = best.map(|(at, _)| at) {
-        paths.swap(0, best);
+/// Next hops of the paths in their order. A route that the router itself originates has none: it is left out, and no path
+/// behind it is an alternative.
+fn next_hops(paths: &Paths) -> NextHops {
+    let (mut found, mut count) = (NextHops::default(), 0);
+    for path in paths {
+        let hop = path.attributes.next_hop;
+        if hop.is_unspecified() || count == NEXT_HOPS {
+            break;
+        }
+        if !found[..count].contains(&Some(hop)) {
+            found[count] = Some(hop);
+            count += 1;
+        }
     }
+    found
 }
 
 /// Rank of a path in the choice, step by step: the lowest is the best.
@@ -228,12 +302,23 @@ mod tests {
         crate::bgp::masked([10, 0, 0, 0].into(), 8).unwrap()
     }
 
-    fn hop(change: Option<Change>) -> Option<Option<IpAddr>> {
-        change.map(|change| change.next_hop)
+    type Announced = Result<Option<Change>, Words>;
+
+    /// Last bytes of the next hops of a change; none for a route that is gone.
+    fn hops(change: Option<Change>) -> Option<Vec<u8>> {
+        let last = |hop: IpAddr| match hop {
+            IpAddr::V4(hop) => hop.octets()[3],
+            IpAddr::V6(_) => panic!("{hop}"),
+        };
+        Some(change?.next_hops.into_iter().flatten().map(last).collect())
     }
 
-    fn is(last: u8) -> Option<Option<IpAddr>> {
-        Some(Some([192, 0, 2, last].into()))
+    fn announced(change: Announced) -> Option<Vec<u8>> {
+        hops(change.expect("no limit is reached"))
+    }
+
+    fn are(last: &[u8]) -> Option<Vec<u8>> {
+        Some(last.to_vec())
     }
 
     #[test]
@@ -248,44 +333,118 @@ mod tests {
         // The later a step, the less it counts: each path is worse in one step, and better in all that follow.
         for pair in worse.windows(2) {
             let mut ribs = Ribs::default();
-            let (a, b) = (ribs.add_peer(peer(1, true)), ribs.add_peer(peer(2, true)));
+            let [a, b] = [1, 2].map(|last| ribs.add_peer(peer(last, true)).unwrap());
             let (mut first, mut second) = (attributes(1), attributes(2));
             pair[1](&mut first);
             pair[0](&mut second);
             let second_wins = first != attributes(1);
-            ribs.announce(a, prefix(), 0, &Arc::new(first));
+            ribs.announce(a, prefix(), 0, &Arc::new(first)).unwrap();
             let change = ribs.announce(b, prefix(), 0, &Arc::new(second));
-            assert_eq!(hop(change), if second_wins { is(2) } else { None });
+            assert_eq!(announced(change), are(if second_wins { &[2, 1] } else { &[1, 2] }));
         }
     }
 
     #[test]
     fn equal_paths_are_chosen_by_their_peer() {
         let mut ribs = Ribs::default();
-        let internal = ribs.add_peer(peer(1, false));
-        let far = ribs.add_peer(peer(3, true));
-        let near = ribs.add_peer(peer(2, true));
-        let mut announce =
-            |from, id, last| hop(ribs.announce(from, prefix(), id, &Arc::new(attributes(last))));
-        assert_eq!(announce(internal, 0, 1), is(1));
-        assert_eq!(announce(far, 0, 3), is(3), "an external peer");
-        assert_eq!(announce(near, 7, 27), is(27), "the lower identifier");
-        assert_eq!(announce(near, 5, 25), is(25), "the lower path identifier");
+        let internal = ribs.add_peer(peer(1, false)).unwrap();
+        let far = ribs.add_peer(peer(3, true)).unwrap();
+        let near = ribs.add_peer(peer(2, true)).unwrap();
+        let mut announce = |from, id, last| {
+            announced(ribs.announce(from, prefix(), id, &Arc::new(attributes(last))))
+        };
+        assert_eq!(announce(internal, 0, 1), are(&[1]));
+        assert_eq!(announce(far, 0, 3), are(&[3, 1]), "an external peer");
+        assert_eq!(announce(near, 7, 27), are(&[27, 3, 1]), "the lower identifier");
+        assert_eq!(announce(near, 5, 25), are(&[25, 27, 3, 1]), "the lower path identifier");
         assert_eq!(announce(near, 5, 25), None, "the same again");
-        assert_eq!(hop(ribs.withdraw(near, prefix(), 5)), is(27));
-        assert_eq!(hop(ribs.withdraw(near, prefix(), 5)), None, "it is gone");
+        assert_eq!(hops(ribs.withdraw(near, prefix(), 5)), are(&[27, 3, 1]));
+        assert_eq!(hops(ribs.withdraw(near, prefix(), 5)), None, "it is gone");
         let mut changes = Vec::new();
-        assert_eq!(ribs.counts, [1, 1, 1]);
-        ribs.remove_peer(near, &mut |change| changes.push(change.next_hop));
-        ribs.remove_peer(internal, &mut |change| changes.push(change.next_hop));
-        ribs.clear_peer(far, &mut |change| changes.push(change.next_hop));
-        assert_eq!(ribs.counts, [0; 3]);
-        assert_eq!((changes, ribs.len()), (vec![Some([192, 0, 2, 3].into()), None], 0));
-        assert_eq!(ribs.add_peer(peer(9, true)), internal, "a number is used again");
-        ribs.announce(far, prefix(), 0, &Arc::new(attributes(3)));
-        ribs.announce(internal, prefix(), 0, &Arc::new(attributes(9)));
+        assert_eq!((&ribs.counts[..], ribs.held), (&[1, 1, 1][..], 3));
+        ribs.remove_peer(near, &mut |change| changes.extend(hops(Some(change))));
+        ribs.remove_peer(internal, &mut |change| changes.extend(hops(Some(change))));
+        ribs.clear_peer(far, &mut |change| changes.extend(hops(Some(change))));
+        assert_eq!((&ribs.counts[..], ribs.held), (&[0; 3][..], 0));
+        assert_eq!((changes, ribs.len()), (vec![vec![3, 1], vec![3], vec![]], 0));
+        assert_eq!(ribs.add_peer(peer(9, true)), Ok(internal), "a number is used again");
+        ribs.announce(far, prefix(), 0, &Arc::new(attributes(3))).unwrap();
+        ribs.announce(internal, prefix(), 0, &Arc::new(attributes(9))).unwrap();
         let mut gone = Vec::new();
-        ribs.clear(&mut |change| gone.push(change.next_hop));
-        assert_eq!((gone, ribs.is_empty()), (vec![None], true), "without another path between");
+        ribs.clear(&mut |change| gone.extend(hops(Some(change))));
+        assert_eq!((gone, ribs.is_empty()), (vec![vec![]], true), "without another path between");
+        assert_eq!((&ribs.counts[..], ribs.held), (&[0; 3][..], 0));
+    }
+
+    #[test]
+    fn alternatives_are_different_and_few_and_none_is_behind_a_local_route() {
+        let mut ribs = Ribs::default();
+        let from = ribs.add_peer(peer(1, true)).unwrap();
+        let mut announce =
+            |id, last| announced(ribs.announce(from, prefix(), id, &Arc::new(attributes(last))));
+        assert_eq!(announce(2, 1), are(&[1]));
+        assert_eq!(announce(3, 1), None, "a next hop of before");
+        assert_eq!(announce(4, 2), are(&[1, 2]));
+        assert_eq!(announce(6, 4), are(&[1, 2, 4]));
+        assert_eq!(announce(7, 5), are(&[1, 2, 4, 5]));
+        assert_eq!(announce(8, 6), None, "one too many");
+        assert_eq!(announce(5, 3), are(&[1, 2, 3, 4]), "before those behind it");
+        let local = PathAttributes { next_hop: IpAddr::from([0; 4]), ..attributes(0) };
+        let change = ribs.announce(from, prefix(), 1, &Arc::new(local.clone()));
+        assert_eq!(announced(change), are(&[]), "the router itself");
+        assert_eq!(announced(ribs.announce(from, prefix(), 4, &Arc::new(local))), None);
+        assert_eq!(hops(ribs.withdraw(from, prefix(), 1)), are(&[1]));
+    }
+
+    /// However paths come and go, their order is that of their ranks.
+    #[test]
+    fn paths_are_in_order() {
+        let mut ribs = Ribs::default();
+        let peers: Vec<_> = (0..4).map(|n| ribs.add_peer(peer(n, n % 2 == 0)).unwrap()).collect();
+        let mut seed = 1_u32;
+        for _ in 0..2_000 {
+            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let [a, b, c, d] = seed.to_be_bytes();
+            let (from, id) = (peers[usize::from(a % 4)], u32::from(b % 8));
+            if c % 3 == 0 {
+                ribs.withdraw(from, prefix(), id);
+            } else {
+                let path = PathAttributes { med: Some(u32::from(c % 5)), ..attributes(d % 9) };
+                ribs.announce(from, prefix(), id, &Arc::new(path)).unwrap();
+            }
+            let paths = ribs.prefixes.get(&prefix()).map_or(&[][..], |paths| paths);
+            let rank =
+                |path: &Path| rank(&ribs.peers[path.peer as usize], path.id, &path.attributes);
+            assert!(paths.is_sorted_by_key(rank), "{paths:?}");
+            assert_eq!((ribs.counts.iter().sum::<usize>(), ribs.held), (paths.len(), paths.len()));
+        }
+    }
+
+    #[test]
+    fn beyond_a_limit_nothing_changes() {
+        let limits = Limits { peers: 2, prefixes: 3, paths: 5, of_prefix: 2 };
+        let mut ribs = Ribs::new(limits);
+        let [a, b] = [1, 2].map(|last| ribs.add_peer(peer(last, true)).unwrap());
+        assert_eq!(ribs.add_peer(peer(3, true)), Err("a peer too many (the limit is max_peers)"));
+        let of = |n: u8| crate::bgp::masked([n, 0, 0, 0].into(), 8).unwrap();
+        let path = Arc::new(attributes(7));
+        let mut announce = |from, n, id| ribs.announce(from, of(n), id, &path).map(hops);
+        assert_eq!(announce(a, 1, 1), Ok(are(&[7])));
+        assert_eq!(announce(b, 1, 0), Ok(None));
+        assert_eq!(announce(a, 1, 2), Err("a path too many of the prefix"));
+        assert_eq!(announce(b, 1, 0), Ok(None), "it is there already");
+        assert_eq!(announce(a, 2, 0), Ok(are(&[7])));
+        assert_eq!(announce(a, 3, 0), Ok(are(&[7])));
+        assert_eq!(announce(a, 4, 0), Err("a prefix too many (the limit is max_prefixes)"));
+        assert_eq!(announce(b, 2, 0), Ok(None));
+        assert_eq!(announce(b, 3, 0), Err("a path too many (the limit is max_paths)"));
+        assert_eq!((ribs.len(), ribs.held, &ribs.counts[..]), (3, 5, &[3, 2][..]));
+        // What goes makes room.
+        assert_eq!(hops(ribs.withdraw(a, of(3), 0)), are(&[]));
+        assert_eq!(announced(ribs.announce(b, of(4), 0, &path)), are(&[7]));
+        assert_eq!(ribs.withdraw(b, of(3), 0), None, "it was never there");
+        ribs.remove_peer(a, &mut |_| ());
+        assert_eq!(ribs.add_peer(peer(3, true)), Ok(a));
+        assert_eq!((ribs.len(), ribs.held), (3, 3));
     }
 }

@@ -280,7 +280,7 @@ impl Control {
         let paths = match target {
             _ if key.table == MAIN_TABLE => return,
             Target::Path(path) => std::slice::from_mut(path),
-            Target::Paths(paths) => paths,
+            Target::Paths(paths) | Target::Ranked(paths) => paths,
             _ => return,
         };
         for path in paths.iter_mut().filter(|path| path.link.is_none()) {

@@ -212,3 +212,96 @@ fn each_table_finds_its_own_gateways() {
         assert_eq!(forwarding.hops.adjacency(index).dst, dst);
     }
 }
+
+fn ranked(gateways: &[&str]) -> Target {
+    let path =
+        |gateway: &&str| Path { gateway: Some(gateway.parse().unwrap()), link: None, weight: 1 };
+    Target::Ranked(gateways.iter().map(path).collect())
+}
+
+/// The best next hop cannot be reached: packets take the next one, and the best one again when it can. However many routes
+/// there are, none of them changes for that.
+#[test]
+fn a_next_hop_that_cannot_be_reached_leaves_the_route_to_its_alternatives() {
+    let mut lab = lab();
+    lab.neighbor(LEFT, "10.0.1.8", NeighborState::Reachable(mac(1)));
+    lab.neighbor(RIGHT, "10.0.2.8", NeighborState::Reachable(mac(2)));
+    for i in 0..5000u32 {
+        let prefix = format!("198.{}.{}.0/24", 18 + i / 250, i % 250);
+        lab.route(&prefix, ranked(&["10.9.0.1", "10.8.0.1", "10.0.2.8"]));
+    }
+    lab.commit();
+    let leaves = |lab: &mut Lab, dst: Mac| {
+        ["198.18.7.1", "198.37.249.1"].iter().all(|addr| lab.adjacency(addr).dst == dst)
+    };
+    assert!(leaves(&mut lab, mac(2)), "no route leads to those before it");
+    let hops = |lab: &Lab| {
+        let (id, _) = lab
+            .control
+            .next_hops()
+            .iter()
+            .find(|(_, key)| matches!(key, crate::nexthop::HopKey::Ranked(_)))?;
+        let gateway = lab.control.next_hops().paths(id)[0].gateway?;
+        let row = lab.control.next_hops().row(id)?;
+        assert_eq!((row.kind(), row.gateway()), ("ranked", Some(gateway)));
+        Some(gateway.to_string())
+    };
+    assert_eq!(hops(&lab).as_deref(), Some("10.0.2.8"));
+    let before = resolved(&lab);
+    lab.route("10.9.0.0/16", via("10.0.1.8"));
+    assert_eq!(lab.commit().changes, 1, "the route to the gateway");
+    assert_eq!(resolved(&lab) - before, 2, "the list, and the gateway of that route, which is new");
+    assert!(leaves(&mut lab, mac(1)));
+    assert_eq!(hops(&lab).as_deref(), Some("10.9.0.1"));
+    // Its link goes down, before any route does.
+    lab.link(LEFT, LinkState { up: false, ..up("left") });
+    lab.commit();
+    assert!(leaves(&mut lab, mac(2)));
+    lab.link(LEFT, up("left"));
+    lab.commit();
+    assert!(leaves(&mut lab, mac(1)));
+    // A verdict on the path to the best one does not count while another one leads somewhere.
+    for verdict in [Target::Blackhole, Target::Unreachable, Target::Prohibit] {
+        lab.route("10.9.0.0/16", verdict);
+        lab.commit();
+        assert!(leaves(&mut lab, mac(2)));
+    }
+    // Where none is left it counts.
+    lab.link(RIGHT, LinkState { up: false, ..up("right") });
+    lab.route("10.9.0.0/16", Target::Prohibit);
+    lab.commit();
+    assert_eq!(lab.action("198.18.7.1"), ForwardingAction::Prohibit);
+    lab.withdraw("10.9.0.0/16");
+    lab.commit();
+    assert_eq!(lab.action("198.18.7.1"), ForwardingAction::Unreachable);
+}
+
+/// A route to the gateway that is the route itself leads nowhere, and the next one is taken.
+#[test]
+fn an_alternative_is_taken_where_the_best_leads_back_to_the_route() {
+    let mut lab = lab();
+    lab.neighbor(RIGHT, "10.0.2.8", NeighborState::Reachable(mac(2)));
+    lab.route("192.0.0.0/8", ranked(&["192.0.2.1", "10.0.2.8"]));
+    lab.commit();
+    assert_eq!(lab.adjacency("192.1.2.3").dst, mac(2));
+}
+
+/// Alternatives of which there are too many lists are left out, and nothing is refused for it.
+#[test]
+fn too_many_lists_of_alternatives_are_the_best_path_alone() {
+    let mut lab = lab();
+    for n in 0..6 {
+        lab.neighbor(RIGHT, &format!("10.0.2.{}", 8 + n), NeighborState::Reachable(mac(n)));
+        let (first, second) = (format!("10.9.{n}.1"), format!("10.0.2.{}", 8 + n));
+        lab.route(&format!("198.51.{n}.0/24"), ranked(&[&first, &second]));
+    }
+    lab.commit();
+    assert_eq!(lab.control.next_hops().counts().shortened, 2);
+    assert_eq!(lab.adjacency("198.51.3.1").dst, mac(3));
+    assert_eq!(lab.action("198.51.5.1"), ForwardingAction::Unreachable);
+    // Where one list is gone another one has room.
+    lab.withdraw("198.51.0.0/24");
+    lab.route("198.51.5.0/24", ranked(&["10.9.5.1", "10.0.2.13"]));
+    lab.commit();
+    assert_eq!(lab.adjacency("198.51.5.1").dst, mac(5));
+}

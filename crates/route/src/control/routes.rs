@@ -210,6 +210,9 @@ pub(super) fn key_of(source: SourceId, prefix: AnyPrefix, target: &Target) -> Ho
     let mut paths = match target {
         Target::Path(path) => vec![*path],
         Target::Paths(paths) => paths.clone(),
+        Target::Ranked(paths) => {
+            return HopKey::of_ranked(paths.iter().map(|path| settled(prefix, *path)));
+        }
         Target::Object(id) => return HopKey::Object { source: source.0, id: *id },
         Target::Local => return HopKey::Local,
         Target::Blackhole => return HopKey::Blackhole,

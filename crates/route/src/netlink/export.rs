@@ -111,7 +111,7 @@ fn kind_of(target: &Target) -> Option<u8> {
         Target::Unreachable => Some(kind::UNREACHABLE),
         Target::Prohibit => Some(kind::PROHIBIT),
         Target::Throw => Some(kind::THROW),
-        Target::Object(_) | Target::Local => None,
+        Target::Ranked(_) | Target::Object(_) | Target::Local => None,
     }
 }
 

@@ -18,6 +18,8 @@ pub enum HopKey {
     Path(Path),
     /// Several, sorted.
     Group(Box<[Path]>),
+    /// Several of which the first one that leads anywhere is in use, the best one first.
+    Ranked(Box<[Path]>),
     /// A next-hop object, as its source announces it.
     Object {
         /// Number of the source.
@@ -58,18 +60,34 @@ impl HopKey {
         }
     }
 
-    /// The paths of a path or group; none of anything else.
+    /// The key of alternatives, the best one first: equal ones once, one alone is a path. Weights do not matter.
+    pub fn of_ranked(paths: impl IntoIterator<Item = Path>) -> Self {
+        let mut ranked: Vec<Path> = Vec::new();
+        for path in paths {
+            let path = Path { weight: 1, ..path };
+            if !ranked.contains(&path) {
+                ranked.push(path);
+            }
+        }
+        match ranked[..] {
+            [] => Self::Unreachable,
+            [path] => Self::Path(path),
+            _ => Self::Ranked(ranked.into()),
+        }
+    }
+
+    /// The paths of a path, group or list of alternatives; none of anything else.
     pub fn paths(&self) -> &[Path] {
         match self {
             Self::Path(path) => std::slice::from_ref(path),
-            Self::Group(paths) => paths,
+            Self::Group(paths) | Self::Ranked(paths) => paths,
             _ => &[],
         }
     }
 
     /// Whether packets leave by it at all, so that an MTU matters.
     pub(crate) fn leads_out(&self) -> bool {
-        matches!(self, Self::Path(_) | Self::Group(_) | Self::Object { .. })
+        matches!(self, Self::Path(_) | Self::Group(_) | Self::Ranked(_) | Self::Object { .. })
     }
 
     /// Whether contents depend on the table in which gateways are looked for.
@@ -229,6 +247,16 @@ mod tests {
         assert_eq!(HopKey::of_paths(vec![path(1, 0)]), HopKey::Path(path(1, 1)));
         assert_eq!(HopKey::of_paths(vec![path(1, 5)]), HopKey::Path(path(1, 5)));
         assert_eq!(HopKey::of_paths(vec![]), HopKey::Unreachable);
+    }
+
+    #[test]
+    fn alternatives_keep_their_order_and_one_is_a_path() {
+        assert_eq!(
+            HopKey::of_ranked([path(2, 1), path(1, 9), path(2, 3)]),
+            HopKey::Ranked(Box::new([path(2, 1), path(1, 1)]))
+        );
+        assert_eq!(HopKey::of_ranked([path(1, 5), path(1, 1)]), HopKey::Path(path(1, 1)));
+        assert_eq!(HopKey::of_ranked([]), HopKey::Unreachable);
     }
 
     #[test]

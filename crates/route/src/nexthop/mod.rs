@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use fingerpost_lpm::{Epoch, Grace, Heap, MemoryMaker, NextHopId, UpdateError};
 
-use crate::event::AnyPrefix;
+use crate::event::{AnyPrefix, Path};
 use crate::group::{Buckets, GroupMode, slot_shares};
 use crate::hops::{ForwardingAction, HopTable, MAX_INDEX};
 
@@ -49,6 +49,9 @@ pub const MAX_MEMBERS: usize = 256;
 pub const MAX_WEIGHT: u32 = 65_535;
 /// Most entries by default: FreeBSD's bound for one table.
 const MAX_HOPS: u32 = 262_144;
+/// Most lists of alternatives, those of twelve peers in any order. A gateway that leads elsewhere has all of its lists
+/// resolved again, which must not take long.
+const MAX_RANKED: usize = if cfg!(test) { 4 } else { 16_384 };
 
 #[derive(Debug)]
 struct Entry {
@@ -83,6 +86,8 @@ pub struct HopCounts {
     pub resolved: u64,
     /// Resolved entries whose content was another one then.
     pub rewritten: u64,
+    /// Times that alternatives were left out, as there were too many lists of them.
+    pub shortened: u64,
 }
 
 /// Interned next hops, and the writer's side of the [`HopTable`].
@@ -96,6 +101,8 @@ pub struct NextHops {
     entries: Vec<Option<Entry>>,
     by_key: HashMap<Arc<HopKey>, Vec<(HopAttrs, u32)>>,
     used: usize,
+    /// Lists of alternatives among them.
+    ranked: usize,
     serial: Serial,
     dependents: Dependents,
     /// Entries that could not be written for want of room: the next refresh tries again.
@@ -129,6 +136,7 @@ impl NextHops {
             entries: vec![None],
             by_key: HashMap::new(),
             used: 0,
+            ranked: 0,
             serial: 0,
             dependents: Dependents::default(),
             unwritten: BTreeSet::new(),
@@ -246,7 +254,8 @@ impl NextHops {
     }
 
     /// The id of `key` with attributes, and with the entry that it replaces, if it does: a new group
-    /// begins with that one's buckets, so that the flows of members that stay do not move.
+    /// begins with that one's buckets, so that the flows of members that stay do not move. Alternatives of which there are
+    /// too many lists are the first one alone.
     ///
     /// # Errors
     /// [`NextHops::acquire`] has them.
@@ -269,6 +278,12 @@ impl NextHops {
             return Ok(id);
         }
         self.check_shape(key)?;
+        if let HopKey::Ranked(paths) = key
+            && self.ranked >= MAX_RANKED
+        {
+            self.counts.shortened += 1;
+            return self.acquire_as(&HopKey::Path(paths[0]), attrs, instead_of, resolver);
+        }
         self.has_room()?;
         let id = match self.free_hops.pop() {
             Some(id) => id,
@@ -291,6 +306,7 @@ impl NextHops {
             Some(buckets)
         });
         self.serial += 1;
+        let ranked = matches!(key, HopKey::Ranked(_));
         let key = Arc::new(key.clone());
         let entry = Entry {
             key: key.clone(),
@@ -307,6 +323,7 @@ impl NextHops {
         self.entries[id as usize] = Some(entry);
         self.by_key.entry(key).or_default().push((attrs, id));
         self.used += 1;
+        self.ranked += usize::from(ranked);
         // Readers learn of it before a table names the id.
         self.grown |= attrs.flags.contains(HopFlags::DEFAULT);
         self.table.set_hop(NextHopId(id), ForwardingAction::Unreachable);
@@ -339,6 +356,7 @@ impl NextHops {
             }
         }
         self.used -= 1;
+        self.ranked -= usize::from(matches!(*entry.key, HopKey::Ranked(_)));
         self.grown |= entry.attrs.flags.contains(HopFlags::DEFAULT);
         self.dependents.replace(id.0, &entry.needs, &Needs::default(), |_| 0);
         self.unwritten.remove(&id.0);
@@ -369,6 +387,15 @@ impl NextHops {
     /// What the id stands for.
     pub fn key(&self, id: NextHopId) -> Option<&HopKey> {
         Some(&self.entry(id)?.key)
+    }
+
+    /// The paths of an id that packets may take: of alternatives the one in use.
+    pub fn paths(&self, id: NextHopId) -> &[Path] {
+        let Some(entry) = self.entry(id) else { return &[] };
+        match &*entry.key {
+            HopKey::Ranked(paths) => paths.get(entry.needs.in_use..).map_or(&[], |rest| &rest[..1]),
+            key => key.paths(),
+        }
     }
 
     /// The key of an id, to keep for longer than the id is in use.

@@ -3,6 +3,7 @@
 //!
 //! A path without a link is resolved by the route to its gateway, whatever that names; a member of a group
 //! that leads to several exits divides its share among them. What leads back to itself leads nowhere.
+//! Of alternatives the first one counts by which packets leave; those behind it are not followed.
 //! Everything that was followed is noted, so that a change of any of it resolves the entry again.
 
 use std::collections::BTreeMap;
@@ -53,6 +54,8 @@ pub(super) struct Needs {
     pub(super) objects: Vec<(u16, u32)>,
     /// Gateways, each with its table, and what was found.
     pub(super) gateways: BTreeMap<(IpAddr, u32), Option<Found>>,
+    /// Which of its own alternatives is in use.
+    pub(super) in_use: usize,
 }
 
 type Exits = Vec<(Exit, u64)>;
@@ -107,11 +110,12 @@ impl Walk<'_> {
             HopKey::Unreachable => return action(ForwardingAction::Unreachable),
             HopKey::Prohibit => return action(ForwardingAction::Prohibit),
             HopKey::Throw => return action(ForwardingAction::NoRoute),
-            HopKey::Path(_) | HopKey::Group(_) | HopKey::Object { .. } => {}
+            HopKey::Path(_) | HopKey::Group(_) | HopKey::Ranked(_) | HopKey::Object { .. } => {}
         }
         self.above.push(key.clone());
         let exits = match key {
             HopKey::Object { source, id } => self.object(*source, *id, via),
+            HopKey::Ranked(paths) => self.first_of(paths, via),
             _ => {
                 let paths = key.paths();
                 combine(paths.iter().map(|path| (path.weight, self.path(path, via))).collect())
@@ -119,6 +123,24 @@ impl Walk<'_> {
         };
         self.above.pop();
         exits
+    }
+
+    /// The exits of the first path that packets leave by; where there is none, of the first one with a verdict.
+    fn first_of(&mut self, paths: &[Path], via: Option<IpAddr>) -> Exits {
+        let mut verdict = Exits::new();
+        for (at, path) in paths.iter().enumerate() {
+            let exits = self.path(path, via);
+            if exits.iter().any(|(exit, _)| leads_out(exit)) {
+                if self.above.len() == 1 {
+                    self.needs.in_use = at;
+                }
+                return exits;
+            }
+            if verdict.is_empty() {
+                verdict = exits;
+            }
+        }
+        verdict
     }
 
     fn object(&mut self, source: u16, id: u32, via: Option<IpAddr>) -> Exits {
@@ -167,6 +189,15 @@ impl Walk<'_> {
             }
             Some(exit) => vec![(exit, 1)],
             None => Vec::new(),
+        }
+    }
+}
+
+fn leads_out(exit: &Exit) -> bool {
+    match exit {
+        Exit::Adjacency(_) => true,
+        Exit::ForwardingAction(action) => {
+            matches!(action, ForwardingAction::Glean(_) | ForwardingAction::Local)
         }
     }
 }

@@ -6,6 +6,7 @@ use fingerpost_lpm::NextHopId;
 
 use super::key::{AdjacencyKey, Exit, HopAttrs, HopFlags, HopKey};
 use super::{Entry, NextHops};
+use crate::event::Path;
 use crate::hops::ForwardingAction;
 
 /// A next hop or group, for showing. How many packets took it is counted by adjacency, elsewhere.
@@ -23,6 +24,8 @@ pub struct HopRow<'a> {
     pub refs: u32,
     /// Slots in all; 0 unless packets are shared among several members now.
     pub slots: u32,
+    /// The path in use, of a single one or of alternatives.
+    pub path: Option<Path>,
     /// Where packets go at the moment: one, several of a group, or none when every path is down.
     pub members: Vec<MemberRow>,
 }
@@ -41,12 +44,13 @@ pub struct MemberRow {
 }
 
 impl HopRow<'_> {
-    /// What kind, in a word: `gateway`, `link`, `group`, `object`, or the verdict.
+    /// What kind, in a word: `gateway`, `link`, `group`, `ranked`, `object`, or the verdict.
     pub fn kind(&self) -> &'static str {
         match self.key {
             HopKey::Path(path) if path.gateway.is_some() => "gateway",
             HopKey::Path(_) => "link",
             HopKey::Group(_) => "group",
+            HopKey::Ranked(_) => "ranked",
             HopKey::Object { .. } => "object",
             HopKey::Local => "local",
             HopKey::Blackhole => "blackhole",
@@ -58,10 +62,7 @@ impl HopRow<'_> {
 
     /// Its gateway, if it is one path over a gateway.
     pub fn gateway(&self) -> Option<IpAddr> {
-        match self.key {
-            HopKey::Path(path) => path.gateway,
-            _ => None,
-        }
+        self.path?.gateway
     }
 
     /// The link that all packets leave by at the moment, if it is one.
@@ -71,10 +72,7 @@ impl HopRow<'_> {
             Exit::ForwardingAction(_) => None,
         };
         let first = self.members.first().and_then(link);
-        let own = match self.key {
-            HopKey::Path(path) => path.link,
-            _ => None,
-        };
+        let own = self.path.and_then(|path| path.link);
         own.or_else(|| first.filter(|_| self.members.iter().all(|member| link(member) == first)))
     }
 }
@@ -114,6 +112,11 @@ impl NextHops {
             flags: entry.attrs.flags | flags(&entry.key, &members),
             refs: entry.refs,
             slots,
+            path: match &*entry.key {
+                HopKey::Path(path) => Some(*path),
+                HopKey::Ranked(paths) => paths.get(entry.needs.in_use).copied(),
+                _ => None,
+            },
             members,
         }
     }

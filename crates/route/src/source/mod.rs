@@ -22,6 +22,7 @@ pub mod words;
 
 use std::time::{Duration, Instant};
 
+use crate::bgp::ribs::Limits;
 use crate::event::{RouteEvent, RouteKey};
 
 /// All sources, in the order that `--help` lists them.
@@ -171,12 +172,19 @@ pub struct SessionSpec {
     pub acknowledge: bool,
     /// Sessions of the peer before this one.
     pub number: u64,
+    /// How much of the routes of a router's peers is kept.
+    pub limits: Limits,
 }
 
 impl Default for SessionSpec {
     fn default() -> Self {
         // All of FRR's daemons restart together, and bgpd has to find its neighbors before there are routes.
-        Self { sweep_after: Duration::from_secs(30), acknowledge: true, number: 0 }
+        Self {
+            sweep_after: Duration::from_secs(30),
+            acknowledge: true,
+            number: 0,
+            limits: Limits::default(),
+        }
     }
 }
 

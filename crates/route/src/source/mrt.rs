@@ -4,7 +4,7 @@
 //!
 //! **Table.** Records of TABLE_DUMP and TABLE_DUMP_V2 are the table, which ends at the first record of BGP4MP.
 //!
-//! **Which routes.** The best path of each prefix among all peers ([`crate::bgp::ribs`]; all peers count as external), or the
+//! **Which routes.** The best path of each prefix among all peers, with its alternatives ([`crate::bgp::ribs`]; all peers count as external), or the
 //! paths of one peer. Peers are numbered as the first index table has them, then in the order in which they appear; a peer is known
 //! by address and AS. When a session of the collector leaves the state Established, its peer's paths are gone.
 //!
@@ -19,6 +19,7 @@
 use core::net::IpAddr;
 use core::num::NonZeroU32;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -28,7 +29,7 @@ use crate::bgp::mrt::{
     Content, DumpedPeer, Message, OldEntry, PEER_INDEX_TABLE, RECORD_BYTES, Record, Records,
     RibEntry, RibRecord, TABLE_DUMP, TABLE_DUMP_V2, peer_index,
 };
-use crate::bgp::ribs::{Change, Peer, PeerNumber, Ribs};
+use crate::bgp::ribs::{Change, Limits, Peer, PeerNumber, Ribs};
 use crate::bgp::update::{self, PathAttributes, Statement};
 use crate::bgp::{Fields, Words};
 use crate::event::{AnyPrefix, RouteEvent};
@@ -135,7 +136,8 @@ impl Replayed {
             peers: Vec::new(),
             numbers: HashMap::new(),
             index: Vec::new(),
-            ribs: Ribs::default(),
+            // What the files have, their owner has chosen.
+            ribs: Ribs::new(Limits { peers: usize::MAX, ..Limits::default() }),
             shared: HashMap::new(),
             records: 0,
             rejected: Rejected::default(),
@@ -143,12 +145,16 @@ impl Replayed {
     }
 
     /// Number of a peer.
-    fn number(&mut self, known: DumpedPeer) -> PeerNumber {
+    fn number(&mut self, known: DumpedPeer) -> Result<PeerNumber, Words> {
         let (peer, as_number) = known;
-        *self.numbers.entry((peer.addr, as_number)).or_insert_with(|| {
-            self.peers.push(known);
-            self.ribs.add_peer(peer)
-        })
+        match self.numbers.entry((peer.addr, as_number)) {
+            Entry::Occupied(number) => Ok(*number.get()),
+            Entry::Vacant(vacant) => {
+                let number = self.ribs.add_peer(peer)?;
+                self.peers.push(known);
+                Ok(*vacant.insert(number))
+            }
+        }
     }
 
     fn counts(&self, peer: PeerNumber) -> bool {
@@ -165,7 +171,8 @@ impl Replayed {
     fn record(&mut self, record: &Record<'_>, now: Instant, sink: Sink<'_>) -> Result<bool, Words> {
         if record.kind == TABLE_DUMP_V2 && record.subtype == PEER_INDEX_TABLE {
             let peers = peer_index(record.body)?;
-            self.index = peers.into_iter().map(|peer| self.number(peer)).collect();
+            self.index =
+                peers.into_iter().map(|peer| self.number(peer)).collect::<Result<_, _>>()?;
         } else if record.kind == TABLE_DUMP_V2 {
             let Some(paths) = RibRecord::of(record.subtype, record.body)? else { return Ok(true) };
             for path in paths.entries() {
@@ -176,7 +183,7 @@ impl Replayed {
             }
         } else if record.kind == TABLE_DUMP {
             let OldEntry { prefix, peer, attributes } = OldEntry::of(record.subtype, record.body)?;
-            let peer = self.number(peer);
+            let peer = self.number(peer)?;
             self.path(peer, prefix, 0, attributes, true, sink)?;
         } else {
             // One that makes no sense has no time either.
@@ -210,7 +217,7 @@ impl Replayed {
         }
         let shared = self.shared.entry(attributes);
         let attributes = shared.or_insert_with_key(|key| Arc::new(key.clone())).clone();
-        if let Some(change) = self.ribs.announce(peer, prefix, id, &attributes) {
+        if let Some(change) = self.ribs.announce(peer, prefix, id, &attributes)? {
             sink(change.event());
         }
         Ok(())
@@ -223,11 +230,11 @@ impl Replayed {
             return Ok(());
         }
         let peer = Peer { addr: message.peer, bgp_id: 0, external: true };
-        let peer = self.number((peer, message.peer_as));
+        let peer = self.number((peer, message.peer_as))?;
         if !self.counts(peer) {
             return Ok(());
         }
-        let ribs = &mut self.ribs;
+        let (ribs, rejected, records) = (&mut self.ribs, &mut self.rejected, self.records);
         let mut changed = |change: Change| sink(change.event());
         if let Content::State(before, after) = message.content {
             if before == ESTABLISHED && after != ESTABLISHED {
@@ -238,7 +245,10 @@ impl Replayed {
         message.statements(&mut |statement| {
             let change = match statement {
                 Statement::Announced(prefix, id, attributes) => {
-                    ribs.announce(peer, prefix, id, &attributes)
+                    ribs.announce(peer, prefix, id, &attributes).unwrap_or_else(|what| {
+                        rejected.add(|| format!("record {}: {prefix}: {what}", records + 1));
+                        None
+                    })
                 }
                 Statement::Withdrawn(prefix, id) => ribs.withdraw(peer, prefix, id),
                 Statement::EndOfRib { .. } => None,
@@ -385,11 +395,15 @@ mod tests {
         let bytes = file();
         assert_eq!(source.input(&bytes, Instant::now(), &mut sink), Ok(bytes.len()));
         source.finish(&mut sink).unwrap();
-        let hop = |words: String| match words.split_once(" Path(Path { gateway: Some(192.0.2.") {
-            Some((prefix, rest)) => format!("{prefix} {}", &rest[..1]),
-            None => words,
+        // Of alternatives, all of them.
+        let hops = |words: String| match words.split_once(['P', 'R']) {
+            Some((prefix, rest)) if prefix.ends_with(' ') => {
+                let hops = rest.split("Some(192.0.2.").skip(1).map(|hop| &hop[..1]);
+                format!("{prefix}{}", hops.collect::<Vec<_>>().join(" "))
+            }
+            _ => words,
         };
-        said.into_iter().map(hop).collect()
+        said.into_iter().map(hops).collect()
     }
 
     #[test]
@@ -403,7 +417,7 @@ mod tests {
             [
                 "StartOfTable",
                 "10.0.0.0/8 1",
-                "10.0.0.0/8 2",
+                "10.0.0.0/8 2 1",
                 "11.0.0.0/8 1",
                 "EndOfTable",
                 "10.0.0.0/8 1",

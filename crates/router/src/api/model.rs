@@ -183,7 +183,7 @@ pub(crate) struct NextHop {
     /// Index that lookups return.
     pub(crate) index: u32,
     /// `v4/gw`, `v6/gw` (by the gateway's family), `resolve` (the destination is on the link),
-    /// `object`, `local`, `blackhole`, `unreachable`, `prohibit`.
+    /// `ranked` (the best of several that leads anywhere), `object`, `local`, `blackhole`, `unreachable`, `prohibit`.
     #[serde(rename = "type")]
     pub(crate) kind: String,
     /// ID of the source's next-hop object; null where it is none.

@@ -189,6 +189,15 @@ pub(crate) struct Source {
     /// Whether routes are acknowledged to the peer when packets follow them; without it they are.
     #[serde(default)]
     pub(crate) acknowledge: Option<bool>,
+    /// Most peers of a source of kind `bmp`; routes of any further one are rejected. Without it 1024.
+    #[serde(default)]
+    pub(crate) max_peers: Option<u32>,
+    /// Most prefixes of a source of kind `bmp`; any further one is rejected. Without it 4000000.
+    #[serde(default)]
+    pub(crate) max_prefixes: Option<u32>,
+    /// Most paths, of all prefixes and peers, of a source of kind `bmp`; any further one is rejected. Without it 50000000.
+    #[serde(default)]
+    pub(crate) max_paths: Option<u32>,
     /// Where static routes of kind `fixed` are written, too: `kernel`, its route tables; without it nowhere.
     #[serde(default)]
     pub(crate) export: Option<Export>,
@@ -395,6 +404,19 @@ impl Source {
     /// What is wrong with the keys of a source whose peers connect, each with its key.
     fn check_sessions(&self) -> Vec<(&'static str, String)> {
         let mut wrong = self.check_kind();
+        for (key, value) in [
+            ("max_peers", self.max_peers),
+            ("max_prefixes", self.max_prefixes),
+            ("max_paths", self.max_paths),
+        ] {
+            let Some(value) = value else { continue };
+            if self.kind != "bmp" {
+                let what = format!("source {:?}: `{key}` goes with kind \"bmp\" only", self.kind);
+                wrong.push((key, what));
+            } else if value == 0 {
+                wrong.push((key, format!("{key} must be at least 1")));
+            }
+        }
         if let Some(kib) = self.receive_buffer_kib {
             let most = Self::LARGEST_RECEIVE_BUFFER_KIB;
             let what = match &*self.kind {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
+use fingerpost_route::bgp::ribs::Limits;
 use fingerpost_route::source::{
     RouteSource, SessionSpec, SourceError, SourceKind, SourceSpec, Transport, file, find,
 };
@@ -424,9 +425,16 @@ fn settings(source: &Source) -> Option<sessions::Settings> {
     let Transport::Sessions { listen } = kind.transport else { return None };
     let seconds = |seconds: u32| Duration::from_secs(seconds.into());
     let usual = SessionSpec::default();
+    let most = |set: Option<u32>, usual| set.map_or(usual, |most| most as usize);
     let session = SessionSpec {
         sweep_after: source.sweep_s.map_or(usual.sweep_after, seconds),
         acknowledge: source.acknowledge.unwrap_or(usual.acknowledge),
+        limits: Limits {
+            peers: most(source.max_peers, usual.limits.peers),
+            prefixes: most(source.max_prefixes, usual.limits.prefixes),
+            paths: most(source.max_paths, usual.limits.paths),
+            ..usual.limits
+        },
         ..usual
     };
     let listen = source.listen.as_deref().unwrap_or(listen);

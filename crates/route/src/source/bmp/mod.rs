@@ -11,9 +11,10 @@
 //! **Which routes.** A router may send what it got from its peers (Adj-RIB-In), before or after its policy, and what it
 //! chose (Loc-RIB). Its choice is taken where it sends it; the routes of its peers do not count then. Else the best path of
 //! each prefix among its peers is chosen by [`crate::bgp::ribs`], from routes behind the router's policy where it sends
-//! any. Fingerpost does not know what else the router would have preferred (IGP metrics, weights): where that matters, have
-//! it send its Loc-RIB. Routes without a next hop, which the router itself originates, are left out; so are other
-//! routing instances (a peer distinguisher), which are counted as rejected.
+//! any, and the next hops of the paths behind it go along as alternatives. Fingerpost does not know what else the router
+//! would have preferred (IGP metrics, weights): where that matters, have it send its Loc-RIB. Routes without a next hop, which
+//! the router itself originates, are left out; so are other routing instances (a peer distinguisher), which are counted as
+//! rejected.
 //!
 //! **A message is one change**: after each follows [`RouteEvent::Commit`].
 //!
@@ -23,7 +24,8 @@
 //! which FRR sends only for peers that were up before the session.
 //!
 //! Cost: about 1 us a route; memory for each path of each peer ([`Ribs`]).
-//! Limits: unicast; a message of at most 1 MiB; one path a prefix.
+//! Limits: unicast; a message of at most 1 MiB; one path a prefix at a time; peers, prefixes and paths up to
+//! [`super::SessionSpec::limits`], beyond which they are rejected one by one, and the others are taken.
 
 mod peer;
 #[cfg(test)]
@@ -80,7 +82,7 @@ impl Bmp {
             peers: HashMap::new(),
             post_policy: false,
             over: false,
-            ribs: Ribs::default(),
+            ribs: Ribs::new(spec.session.limits),
             messages: 0,
             rejected: Rejected::default(),
         }
@@ -205,7 +207,7 @@ impl Bmp {
             addr: key.addr,
             bgp_id: header.bgp_id,
             external,
-        });
+        })?;
         self.peers.insert(key, Peer::new(number, &sent, &received));
         Ok(())
     }
@@ -233,18 +235,25 @@ impl Bmp {
         if kind != UPDATE {
             return Err("a BGP message that is no UPDATE");
         }
-        let ribs = &mut self.ribs;
-        let mut changed = |change: Option<Change>| {
+        let (ribs, rejected, messages) = (&mut self.ribs, &mut self.rejected, self.messages);
+        update(body, peer.encoding(header), &mut |statement| {
+            let change = match statement {
+                Statement::Announced(prefix, id, attributes) => {
+                    let change = ribs.announce(peer.number, prefix, id, &attributes);
+                    change.unwrap_or_else(|what| {
+                        rejected.add(|| format!("message {messages}: {prefix}: {what}"));
+                        None
+                    })
+                }
+                Statement::Withdrawn(prefix, id) => ribs.withdraw(peer.number, prefix, id),
+                Statement::EndOfRib { v6 } => {
+                    peer.ended[usize::from(v6)] = true;
+                    None
+                }
+            };
             if let Some(change) = change {
                 sink(change.event());
             }
-        };
-        update(body, peer.encoding(header), &mut |statement| match statement {
-            Statement::Announced(prefix, id, attributes) => {
-                changed(ribs.announce(peer.number, prefix, id, &attributes));
-            }
-            Statement::Withdrawn(prefix, id) => changed(ribs.withdraw(peer.number, prefix, id)),
-            Statement::EndOfRib { v6 } => peer.ended[usize::from(v6)] = true,
         })
     }
 

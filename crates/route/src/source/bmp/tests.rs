@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use super::*;
+use crate::bgp::ribs::Limits;
 use crate::event::{RouteUpdate, Target};
+use crate::source::SessionSpec;
 use crate::source::real::data;
 use crate::source::table::decompress::Decoded;
 
@@ -76,6 +78,10 @@ fn said(event: RouteEvent) -> Option<String> {
         RouteEvent::Route(RouteUpdate { key, target: Target::Path(path), .. }) => {
             format!("{} {}", key.prefix, path.gateway.unwrap())
         }
+        RouteEvent::Route(RouteUpdate { key, target: Target::Ranked(paths), .. }) => {
+            let hops = paths.iter().map(|path| path.gateway.unwrap().to_string());
+            format!("{} {}", key.prefix, hops.collect::<Vec<_>>().join(", else "))
+        }
         RouteEvent::Withdraw(key) => format!("{} -", key.prefix),
         RouteEvent::StartOfTable => "start".to_owned(),
         RouteEvent::EndOfTable => "end".to_owned(),
@@ -111,6 +117,12 @@ impl Session {
         Self { bmp: Bmp::new(&SourceSpec::default()), now: Instant::now() }
     }
 
+    fn of(limits: Limits) -> Self {
+        let session = SessionSpec { limits, ..SessionSpec::default() };
+        let spec = SourceSpec { session, ..SourceSpec::default() };
+        Self { bmp: Bmp::new(&spec), now: Instant::now() }
+    }
+
     fn input(&mut self, messages: &[Vec<u8>]) -> Vec<String> {
         let (mut events, bytes) = (Vec::new(), messages.concat());
         let taken = self.bmp.input(&bytes, self.now, &mut |event| events.extend(said(event)));
@@ -137,8 +149,10 @@ fn the_best_path_of_all_peers_is_the_route() {
         session.input(&[message_of(4, &[0, 2, 0, 1, b'r']), up(1), up(2), announced(2, 2)]),
         ["start", "10.0.0.0/8 192.0.2.2"]
     );
-    assert_eq!(session.input(&[announced(1, 1)]), ["10.0.0.0/8 192.0.2.1"]);
-    assert_eq!(session.input(&[announced(2, 3)]), [""; 0], "not the best");
+    let both = ["10.0.0.0/8 192.0.2.1, else 192.0.2.2"];
+    assert_eq!(session.input(&[announced(1, 1)]), both);
+    let other = ["10.0.0.0/8 192.0.2.1, else 192.0.2.3"];
+    assert_eq!(session.input(&[announced(2, 3)]), other, "not the best");
     assert_eq!(session.input(&[withdrawn(1)]), ["10.0.0.0/8 192.0.2.3"]);
     assert_eq!(session.input(&[down(2)]), ["10.0.0.0/8 -"]);
     assert_eq!(session.rejected(), [""; 0]);
@@ -201,6 +215,49 @@ fn path_identifiers_are_read_where_both_agreed_on_them() {
     let mut session = Session::new();
     assert_eq!(session.input(&[up_with(0, 1, [&sends, &receives]), with_path]), ["start"]);
     assert_eq!(session.rejected(), ["message 2: incomplete inside a field"]);
+}
+
+#[test]
+fn what_is_too_much_is_counted_and_the_rest_is_applied() {
+    let limits = Limits { peers: 2, prefixes: 2, paths: 3, of_prefix: 1024 };
+    let mut session = Session::of(limits);
+    let three = routes_of(0, 0, 1, 1, &[8, 10, 8, 11, 8, 12]);
+    let events = session.input(&[up(1), up(2), up(3), three, announced(2, 2), announced(3, 3)]);
+    let both = "10.0.0.0/8 192.0.2.1, else 192.0.2.2";
+    assert_eq!(events, ["start", "10.0.0.0/8 192.0.2.1", "11.0.0.0/8 192.0.2.1", both]);
+    assert_eq!(
+        session.rejected(),
+        [
+            "message 3: a peer too many (the limit is max_peers)",
+            "message 4: 12.0.0.0/8: a prefix too many (the limit is max_prefixes)",
+            "message 6: routes of a peer that is not up",
+        ]
+    );
+    let more = routes_of(0, 0, 2, 2, &[8, 11]);
+    assert_eq!(session.input(std::slice::from_ref(&more)), [""; 0]);
+    assert!(
+        session.rejected()[3].ends_with("11.0.0.0/8: a path too many (the limit is max_paths)")
+    );
+    // A peer that goes makes room for another one, and for its paths.
+    let left = session.input(&[down(1), more, up(3), announced(3, 3)]);
+    assert!(left.contains(&"11.0.0.0/8 192.0.2.2".to_owned()), "{left:?}");
+    assert_eq!(left.last().unwrap(), "10.0.0.0/8 192.0.2.2, else 192.0.2.3");
+    assert_eq!(session.bmp.rejected().count, 4);
+}
+
+#[test]
+fn many_paths_of_one_prefix_are_cut_off() {
+    let offers = [UNICAST, &[69, 4, 0, 1, 1, 3]].concat();
+    let mut session = Session::new();
+    session.input(&[up_with(0, 1, [&offers, &offers])]);
+    let most = u32::try_from(Limits::default().of_prefix).unwrap();
+    for id in 0..most + 10 {
+        let nlri = [&id.to_be_bytes()[..], &[8, 10]].concat();
+        session.input(&[routes_of(0, 0, 1, 1, &nlri)]);
+    }
+    assert_eq!(session.bmp.rejected().count, 10);
+    assert!(session.rejected()[0].ends_with("10.0.0.0/8: a path too many of the prefix"));
+    assert_eq!(session.input(&[down(1)]), ["10.0.0.0/8 -"]);
 }
 
 #[test]

@@ -17,7 +17,7 @@ pub(super) struct Shown {
     pub(super) kind: &'static str,
     /// Number of the next-hop object that it is.
     pub(super) object: Option<u32>,
-    /// Its paths, or those of the object.
+    /// Its paths, or those of the object; of alternatives the one in use.
     pub(super) paths: Vec<model::Path>,
 }
 
@@ -29,7 +29,15 @@ impl Shown {
 
     pub(super) fn new(key: &HopKey, view: HopView<'_>, names: &LinkNames) -> Self {
         let &HopKey::Object { source, id } = key else {
-            return Self { kind: kind(key), object: None, paths: paths(key, names) };
+            // Each entry of a list of alternatives uses the same one, unless their tables differ.
+            let paths = match key {
+                HopKey::Ranked(all) => {
+                    view.hops.find_all(key).next().map_or(&all[..1], |id| view.hops.paths(id))
+                }
+                _ => key.paths(),
+            };
+            let paths = paths.iter().map(|path| shown_path(path, None, names)).collect();
+            return Self { kind: kind(key), object: None, paths };
         };
         let (kind, paths) = match view.object(source, id) {
             Some(object) if object.blackhole => ("blackhole", Vec::new()),
@@ -56,7 +64,7 @@ impl Shown {
 /// What a key does, in one word.
 fn kind(key: &HopKey) -> &'static str {
     match key {
-        HopKey::Path(_) | HopKey::Group(_) => "via",
+        HopKey::Path(_) | HopKey::Group(_) | HopKey::Ranked(_) => "via",
         HopKey::Object { .. } => "object",
         HopKey::Local => "local",
         HopKey::Blackhole => "blackhole",
@@ -77,11 +85,6 @@ pub(super) fn action_word(action: ForwardingAction) -> &'static str {
         ForwardingAction::Unreachable => "unreachable",
         ForwardingAction::Prohibit => "prohibit",
     }
-}
-
-/// Paths of a key.
-fn paths(key: &HopKey, names: &LinkNames) -> Vec<model::Path> {
-    key.paths().iter().map(|path| shown_path(path, None, names)).collect()
 }
 
 /// Paths of a next-hop object; each has its ID where it is a member.
@@ -136,6 +139,7 @@ impl View<'_> {
             (HopKey::Path(_), Some(IpAddr::V4(_))) => "v4/gw",
             (HopKey::Path(_), Some(IpAddr::V6(_))) => "v6/gw",
             (HopKey::Path(_), None) => "resolve",
+            (HopKey::Ranked(_), _) => "ranked",
             (key, _) => kind(key),
         };
         let interface = row.link().map(|link| link_name(link, names));

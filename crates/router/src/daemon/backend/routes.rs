@@ -57,8 +57,7 @@ impl Hop {
             Some(&HopKey::Object { source, id }) => view
                 .object(source, id)
                 .is_some_and(|object| object.paths.iter().any(|path| is(&path.path))),
-            Some(key) => key.paths().iter().any(is),
-            None => false,
+            _ => view.hops.paths(id).iter().any(is),
         };
         let any_exit = |is: &dyn Fn(AdjacencyKey) -> bool| {
             let mut exits = view.hops.exits(id);

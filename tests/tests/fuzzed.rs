@@ -6,11 +6,13 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::panic::catch_unwind;
+use std::path::{Path, PathBuf};
 
 use fingerpost_packet::feature::acl;
 use fingerpost_packet::handler::control_socket;
 use fingerpost_packet::{language, testing};
 use fingerpost_route::{netlink, source};
+use fingerpost_tests::folder::Folder;
 
 /// A target, and what it does with an input.
 type Target = (&'static str, fn(&[u8]));
@@ -55,17 +57,32 @@ fn every_target_has_its_inputs_here() {
     assert_eq!((&names("fuzz_targets"), &names("regressions")), (&here, &here));
 }
 
+/// The inputs in a folder: what keeps an empty folder is none.
+fn inputs(folder: &Path) -> Vec<PathBuf> {
+    let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let hidden = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().starts_with('.');
+    let mut inputs: Vec<_> = paths.filter(|path| !hidden(path)).collect();
+    inputs.sort();
+    inputs
+}
+
 #[test]
 fn what_was_found_stays_repaired() {
     for (name, check) in TARGETS {
-        let folder = fingerpost_tests::root().join("fuzz/regressions").join(name);
-        let mut seen = 0;
-        for entry in fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
+        let inputs = inputs(&fingerpost_tests::root().join("fuzz/regressions").join(name));
+        assert!(!inputs.is_empty(), "no input of {name}");
+        for path in inputs {
             let input = fs::read(&path).unwrap();
             assert!(catch_unwind(|| check(&input)).is_ok(), "{} fails again", path.display());
-            seen += 1;
         }
-        assert!(seen > 0, "no input of {name}");
     }
+}
+
+#[test]
+fn a_hidden_file_is_no_input() {
+    let folder = Folder::new("fuzzed");
+    folder.write(".gitkeep", "");
+    assert_eq!(inputs(folder.path()), [""; 0].map(PathBuf::from));
+    folder.write("found", "x");
+    assert_eq!(inputs(folder.path()), [folder.path().join("found")]);
 }

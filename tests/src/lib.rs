@@ -4,6 +4,7 @@
 //! the release build, which `cargo xtask test` makes first.
 
 pub mod bird;
+pub mod bmp;
 pub mod browser;
 pub mod click;
 pub mod configuration;
@@ -11,6 +12,7 @@ pub mod crowd;
 pub mod debian;
 pub mod faults;
 pub mod folder;
+pub mod fpm;
 pub mod frr;
 pub mod lasting;
 pub mod matrices;

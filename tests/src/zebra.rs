@@ -1,6 +1,7 @@
 //! Routes of FRR's zebra beside those that a router has from it, one by one.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
 use fingerpost_route::AnyPrefix;
@@ -188,6 +189,36 @@ pub fn announced(count: usize) -> Vec<String> {
 pub fn announced6(count: usize) -> Vec<String> {
     let used = |prefix: &AnyPrefix| matches!(prefix, AnyPrefix::V6(prefix) if prefix.len() > 0);
     of_table("v6-tier1-nh496.txt.xz", used).take(count).collect()
+}
+
+/// Prefixes of both families mixed, as each part has its share of both.
+///
+/// # Panics
+/// When there is none of IPv6.
+pub fn mixed(v4: Vec<String>, v6: Vec<String>) -> Vec<String> {
+    let every = v4.len() / v6.len();
+    let mut v6 = v6.into_iter();
+    let mut all = Vec::with_capacity(v4.len() + v6.len());
+    for (at, prefix) in v4.into_iter().enumerate() {
+        all.push(prefix);
+        if at % every == 0 {
+            all.extend(v6.next());
+        }
+    }
+    all.extend(v6);
+    all
+}
+
+/// First host of each prefix, by family.
+///
+/// # Panics
+/// When one is no prefix.
+pub fn hosts(prefixes: &[String]) -> (Vec<IpAddr>, Vec<IpAddr>) {
+    let host = |prefix: &String| match AnyPrefix::parse(prefix).expect("a prefix") {
+        AnyPrefix::V4(prefix) => IpAddr::from(Ipv4Addr::from(prefix.addr() | 1)),
+        AnyPrefix::V6(prefix) => IpAddr::from(Ipv6Addr::from(prefix.addr() | 1)),
+    };
+    prefixes.iter().map(host).partition(IpAddr::is_ipv4)
 }
 
 fn of_table(name: &str, used: impl Fn(&AnyPrefix) -> bool) -> impl Iterator<Item = String> {

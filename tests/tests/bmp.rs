@@ -1,19 +1,26 @@
 //! Routes of FRR's bgpd and of GoBGP by BMP: the best path of peers, their loss, and a daemon that comes back.
 //!
-//! BIRDs announce routes to a daemon beside the router, which sends to it what it has from them. `cargo xtask soak bmp`
-//! announces a whole Internet table to GoBGP.
+//! BIRDs announce routes to a daemon beside the router, which sends to it what it has from them; in two tests it is a
+//! stand-in that reports. `cargo xtask soak bmp` announces the whole Internet tables of both families.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use fingerpost_route::AnyPrefix;
 use fingerpost_tests::bird::{Bird, speaker};
+use fingerpost_tests::bmp::Monitored;
 use fingerpost_tests::configuration::Configuration;
 use fingerpost_tests::frr::Frr;
-use fingerpost_tests::netns::{Line, Router, command, ip};
+use fingerpost_tests::netns::{Line, Router, command, exec, ip, run};
+use fingerpost_tests::traffic::{own_every_address, to_random};
 use fingerpost_tests::{patience, soak, zebra};
 use serde_json::Value;
+
+/// Sender and receiver of numbered packets.
+const TRANSFER: &str = env!("CARGO_BIN_EXE_transfer");
 
 /// Routes of the first peer; the second one has the later half of them, and as many more.
 const ROUTES: u32 = 2_000;
@@ -26,6 +33,8 @@ const CONFIG: &str = "[[source]]\nkind = \"kernel\"\n[[source]]\nkind = \"bmp\"\
 /// Configuration of gobgpd.
 const GOBGPD: &str = "[global.config]\nas = 65000\nrouter-id = \"10.255.0.1\"\n\
     [[neighbors]]\n[neighbors.config]\nneighbor-address = \"10.0.2.2\"\npeer-as = 65001\n\
+    [[neighbors]]\n[neighbors.config]\nneighbor-address = \"fd02::2\"\npeer-as = 65001\n\
+    [[neighbors.afi-safis]]\n[neighbors.afi-safis.config]\nafi-safi-name = \"ipv6-unicast\"\n\
     [[bmp-servers]]\n[bmp-servers.config]\naddress = \"127.0.0.1\"\nport = 11019\n\
     route-monitoring-policy = \"pre-policy\"\n";
 
@@ -43,6 +52,15 @@ fn bgpd() -> &'static str {
      neighbor 10.0.1.2 remote-as 65002\n neighbor 10.0.1.2 timers connect 1\n \
      bmp targets fingerpost\n  bmp connect 127.0.0.1 port 11019 min-retry 100 max-retry 1000\n  \
      bmp monitor ipv4 unicast post-policy\n exit\n"
+}
+
+/// Own addresses of the peer in the place of the destination, and the router's.
+const SESSIONS: [(&str, &str); 2] = [("10.0.2.2", "10.0.2.1"), ("fd02::2", "fd02::1")];
+
+/// Routes to these prefixes by that peer.
+fn by_peer(prefixes: &[String]) -> Routes {
+    let gateway = |prefix: &str| SESSIONS[usize::from(prefix.contains(':'))].0.to_owned();
+    prefixes.iter().map(|prefix| (prefix.clone(), gateway(prefix))).collect()
 }
 
 /// The peer in the place of the destination.
@@ -95,8 +113,16 @@ fn source(router: &Router) -> Value {
     all.into_iter().find(|source| source["name"] == "bmp").unwrap_or(Value::Null)
 }
 
+/// One at a time: two of them load whole tables in a soak.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 #[test]
 fn the_best_paths_of_two_peers_are_the_routes() {
+    let _alone = alone();
     let Some(line) = Line::new(&["bird", "birdc"]) else { return };
     ip(&format!("-n {} link set lo up", line.router));
     let config = Configuration::new(&line.router, CONFIG);
@@ -172,20 +198,17 @@ impl Drop for GoBgp {
 
 #[test]
 fn a_table_of_gobgp() {
+    let _alone = alone();
     let Some(line) = Line::new(&["bird", "birdc", "gobgpd"]) else { return };
     ip(&format!("-n {} link set lo up", line.router));
     let of_soak = soak(Duration::ZERO);
     let table = if of_soak.is_zero() {
-        prefixes(0..ROUTES).collect()
+        zebra::mixed(prefixes(0..ROUTES).collect(), zebra::announced6(ROUTES as usize / 4))
     } else {
-        zebra::announced(usize::MAX)
+        zebra::mixed(zebra::announced(usize::MAX), zebra::announced6(usize::MAX))
     };
     let tenth = table.len() / 10;
-    let by_peer = |prefixes: &[String]| -> Routes {
-        prefixes.iter().map(|prefix| (prefix.clone(), "10.0.2.2".to_owned())).collect()
-    };
-    let announces =
-        |prefixes: &[String]| speaker(prefixes.iter().cloned(), &[("10.0.2.2", "10.0.2.1")]);
+    let announces = |prefixes: &[String]| speaker(prefixes.iter().cloned(), &SESSIONS);
     let config = Configuration::new(&line.router, CONFIG);
     let words = format!("{} --path graph", config.path().display());
     let router = Router::start(&line.router, &words, 2);
@@ -205,5 +228,161 @@ fn a_table_of_gobgp() {
 
     peer.kill();
     wait_for(&router, "no route", &Routes::new());
+    router.stop();
+}
+
+/// Bgpd of both families: it reports its peer's routes, and zebra sets them in the kernel meanwhile.
+#[test]
+fn a_table_of_bgpd_beside_the_kernel() {
+    let _alone = alone();
+    let Some(line) = Line::new(&["bird", "birdc"]) else { return };
+    ip(&format!("-n {} link set lo up", line.router));
+    let [v4, v6, flows] = match soak(Duration::ZERO).is_zero() {
+        true => [2 * ROUTES as usize, ROUTES as usize / 2, 100],
+        false => [usize::MAX, usize::MAX, 5_000],
+    };
+    let table = zebra::mixed(zebra::announced(v4), zebra::announced6(v6));
+    let bgpd = "router bgp 65000\n bgp router-id 10.255.0.1\n no bgp ebgp-requires-policy\n \
+         neighbor 10.0.2.2 remote-as 65001\n neighbor 10.0.2.2 timers connect 1\n \
+         neighbor fd02::2 remote-as 65001\n neighbor fd02::2 timers connect 1\n \
+         address-family ipv4 unicast\n  no neighbor fd02::2 activate\n exit-address-family\n \
+         address-family ipv6 unicast\n  neighbor fd02::2 activate\n exit-address-family\n \
+         bmp targets fingerpost\n  bmp connect 127.0.0.1 port 11019 min-retry 100 max-retry 1000\n  \
+         bmp monitor ipv4 unicast post-policy\n  bmp monitor ipv6 unicast post-policy\n exit\n";
+    // The kernel's routes are those of zebra, which repeat the others.
+    let config = CONFIG.replacen("\"kernel\"", "\"kernel\"\ndistance = 200", 1);
+    let config = Configuration::new(&line.router, &config);
+    let words = format!("{} --path graph", config.path().display());
+    let router = Router::start(&line.router, &words, 2);
+    let _peer = Bird::start(&line.destination, &speaker(table.iter().cloned(), &SESSIONS));
+    let options: &[&str] = &["-M", "bmp", "-p", "179"];
+    let began = Instant::now();
+    let Some(_frr) = Frr::start(&line.router, "", &[("bgpd", bgpd, options)]) else { return };
+    let until = began + patience(LONGEST.max(soak(Duration::ZERO)));
+    let [mut taken, mut in_kernel] = [None; 2];
+    while taken.is_none() || in_kernel.is_none() {
+        std::thread::sleep(Duration::from_millis(200));
+        if taken.is_none() && source(&router)["routes"] == table.len() as u64 {
+            taken = Some(began.elapsed());
+        }
+        let rows = |version: u8| {
+            let rows = run(&line.router, &format!("ip -{version} -o route show proto 186"));
+            rows.lines().count()
+        };
+        if in_kernel.is_none() && rows(4) + rows(6) == table.len() {
+            in_kernel = Some(began.elapsed());
+        }
+        assert!(Instant::now() < until, "{taken:?} {in_kernel:?} {:#?}", source(&router));
+    }
+    let [taken, in_kernel] = [taken, in_kernel].map(|time| time.expect("seen").as_secs_f64());
+    println!("{} routes by BMP after {taken:.1} s, in the kernel {in_kernel:.1} s", table.len());
+    wait_for(&router, "each route", &by_peer(&table));
+    assert_eq!(source(&router)["errors"], 0, "{:#?}", source(&router));
+    own_every_address(&line.destination, "d0");
+    let (v4, v6) = zebra::hosts(&table);
+    for hosts in [v4, v6] {
+        to_random(TRANSFER, [&line.source, &line.destination], &hosts, flows);
+    }
+    println!("{} random destinations were reached", 2 * flows);
+    router.stop();
+}
+
+/// A router with a source of BMP that has these settings besides, and a stand-in that reports routes to it.
+fn reported(line: &Line, settings: &str) -> (Router, Monitored, Configuration) {
+    let socket = std::env::temp_dir().join(format!("{}-bmp.sock", line.router));
+    let listen = format!("listen = {:?}\n{settings}\n", socket.display().to_string());
+    let config = Configuration::new(&line.router, &(CONFIG.to_owned() + &listen));
+    let router = Router::start(&line.router, &config.path().display().to_string(), 2);
+    let monitored = Monitored::connect(&socket);
+    (router, monitored, config)
+}
+
+fn announce(monitored: &mut Monitored, peer: u8, prefix: &str, gateway: &str, as_path_len: u8) {
+    let prefix = AnyPrefix::parse(prefix).expect("a prefix");
+    monitored.announce(peer, prefix, gateway.parse().expect("an address"), as_path_len);
+}
+
+/// The best path's next hop has no route: packets take the next path, and the best one as soon as its next hop has one.
+#[test]
+fn packets_take_the_next_path_where_the_best_leads_nowhere() {
+    let _alone = alone();
+    let Some(line) = Line::new(&["ping"]) else { return };
+    for addr in ["100.64.0.1/32", "2001:db8:64::1/128 nodad"] {
+        ip(&format!("-n {} addr add dev d0 {addr}", line.destination));
+    }
+    let (router, mut monitored, _config) = reported(&line, "");
+    monitored.up(1);
+    monitored.up(2);
+    let prefixes = ["100.64.0.0/24", "2001:db8:64::/48"];
+    for (prefix, best, next) in
+        [(prefixes[0], "10.99.0.1", "10.0.2.2"), (prefixes[1], "fd99::1", "fd02::2")]
+    {
+        announce(&mut monitored, 1, prefix, best, 1);
+        announce(&mut monitored, 2, prefix, next, 3);
+    }
+    let by = |gateways: [&str; 2]| -> Routes {
+        prefixes.map(str::to_owned).into_iter().zip(gateways.map(str::to_owned)).collect()
+    };
+    let near = by(["10.0.2.2", "fd02::2"]);
+    wait_for(&router, "the paths that lead somewhere", &near);
+    let crosses = || {
+        ["100.64.0.1", "2001:db8:64::1"].map(|addr| {
+            let ping = format!("ping -c 2 -i 0.1 -W 1 {addr}");
+            exec(&line.source, &ping).status.success()
+        })
+    };
+    assert_eq!(crosses(), [true; 2], "{:#?}", router.said());
+    // The best path leads somewhere now: to where the packets come from.
+    for (prefix, gateway) in [("10.99.0.0/24", "10.0.1.2"), ("fd99::/64", "fd01::2")] {
+        ip(&format!("-n {} route add {prefix} via {gateway}", line.router));
+    }
+    wait_for(&router, "the best paths", &by(["10.99.0.1", "fd99::1"]));
+    assert_eq!(crosses(), [false; 2], "they come back");
+    for prefix in ["10.99.0.0/24", "fd99::/64"] {
+        ip(&format!("-n {} route del {prefix}", line.router));
+    }
+    wait_for(&router, "the others again", &near);
+    assert_eq!(crosses(), [true; 2], "{:#?}", router.said());
+    let found: Vec<Value> = router.ask_lines("route show --nexthop 10.0.2.2");
+    assert!(found.iter().any(|row| row["prefix"] == prefixes[0]), "{found:#?}");
+    let found: Vec<Value> = router.ask_lines("route show --source bmp --nexthop 10.99.0.1");
+    assert!(found.is_empty(), "it is an alternative that is not in use: {found:#?}");
+    // Its peer goes, and no other path is left to wait for.
+    monitored.down(1);
+    wait_for(&router, "the second peer alone", &near);
+    monitored.down(2);
+    wait_for(&router, "no route", &Routes::new());
+    router.stop();
+}
+
+#[test]
+fn what_is_too_much_is_dropped_and_counted() {
+    let _alone = alone();
+    let Some(line) = Line::new(&[]) else { return };
+    let limits = "max_peers = 2\nmax_prefixes = 100\nmax_paths = 150";
+    let (router, mut monitored, _config) = reported(&line, limits);
+    for peer in 1..=3 {
+        monitored.up(peer);
+    }
+    let all: Vec<String> = prefixes(0..120).collect();
+    for prefix in &all {
+        // The third peer is not there.
+        for peer in 1..=3 {
+            announce(&mut monitored, peer, prefix, "10.0.2.2", peer);
+        }
+    }
+    wait_for(&router, "as many prefixes as may be", &by_peer(&all[..75]));
+    let shown = source(&router);
+    // Of the first 75 prefixes both paths; no path of the other 45; a peer, and a message of it for each prefix.
+    assert_eq!(shown["errors"], 2 * 45 + 1 + 120, "{shown:#}");
+    let error = shown["last_error"].as_str().unwrap_or_default();
+    assert!(error.contains("max_") || error.contains("not up"), "{shown:#}");
+    // What goes makes room.
+    monitored.down(1);
+    wait_for(&router, "the second peer's", &by_peer(&all[..75]));
+    for prefix in &all {
+        announce(&mut monitored, 2, prefix, "10.0.2.2", 1);
+    }
+    wait_for(&router, "as many prefixes as may be", &by_peer(&all[..100]));
     router.stop();
 }

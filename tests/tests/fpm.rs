@@ -4,12 +4,11 @@
 //! plays zebra.
 
 use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use fingerpost_route::{AnyPrefix, netlink};
+use fingerpost_route::netlink;
 use fingerpost_tests::bird::{self, Bird};
 use fingerpost_tests::configuration::Configuration;
 use fingerpost_tests::frr::Frr;
@@ -86,30 +85,6 @@ fn speaker(line: &Line, prefixes: &[String]) -> Bird {
     Bird::start(&line.destination, &bird::speaker(prefixes.iter().cloned(), &sessions))
 }
 
-/// Prefixes of both families mixed, as each of these parts has its share of both.
-fn mixed(v4: Vec<String>, v6: Vec<String>) -> Vec<String> {
-    let every = v4.len() / v6.len();
-    let mut v6 = v6.into_iter();
-    let mut all = Vec::with_capacity(v4.len() + v6.len());
-    for (at, prefix) in v4.into_iter().enumerate() {
-        all.push(prefix);
-        if at % every == 0 {
-            all.extend(v6.next());
-        }
-    }
-    all.extend(v6);
-    all
-}
-
-/// First host of each prefix.
-fn hosts(prefixes: &[String]) -> (Vec<IpAddr>, Vec<IpAddr>) {
-    let host = |prefix: &String| match AnyPrefix::parse(prefix).expect("a prefix") {
-        AnyPrefix::V4(prefix) => IpAddr::from(Ipv4Addr::from(prefix.addr() | 1)),
-        AnyPrefix::V6(prefix) => IpAddr::from(Ipv6Addr::from(prefix.addr() | 1)),
-    };
-    prefixes.iter().map(host).partition(IpAddr::is_ipv4)
-}
-
 /// Bgpd learns a table, zebra sends it; zebra and the neighbor are killed, and the table changes meanwhile.
 #[test]
 fn a_table_of_bgpd_by_zebra() {
@@ -118,7 +93,7 @@ fn a_table_of_bgpd_by_zebra() {
     let of_soak = !soak(Duration::ZERO).is_zero();
     let [v4, v6, flows] =
         if of_soak { [usize::MAX, usize::MAX, 5_000] } else { [ROUTES * 4 / 5, ROUTES / 5, 250] };
-    let all = mixed(zebra::announced(v4), zebra::announced6(v6));
+    let all = zebra::mixed(zebra::announced(v4), zebra::announced6(v6));
     let tenth = all.len() / 10;
     let mut neighbor = speaker(&line, &all[tenth..]);
     let zebra = "fpm address 127.0.0.1 port 2620\n";
@@ -144,7 +119,7 @@ fn a_table_of_bgpd_by_zebra() {
     lab.wait_for_table(1);
     assert_eq!(zebra::compare(&lab.router, &frr), all.len() - tenth);
     own_every_address(&lab.line.destination, "d0");
-    let (hosts4, hosts6) = hosts(&all[tenth..]);
+    let (hosts4, hosts6) = zebra::hosts(&all[tenth..]);
     let between = [lab.line.source.as_str(), lab.line.destination.as_str()];
     to_random(TRANSFER, between, &hosts4, flows);
     to_random(TRANSFER, between, &hosts6, flows);

@@ -6,14 +6,13 @@
 
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use fingerpost_route::netlink::export;
 use fingerpost_route::{AnyPrefix, MAIN_TABLE, Path as RoutePath, RouteKey, RouteUpdate, Target};
 use fingerpost_tests::folder::Folder;
+use fingerpost_tests::fpm::Zebra;
 use fingerpost_tests::netns::{Line, Router, command, conserved, run};
 use fingerpost_tests::traffic::Traffic;
 use fingerpost_tests::{patience, root, soak, tables};
@@ -199,21 +198,17 @@ fn write_table(path: &Path) -> usize {
     prefixes.len()
 }
 
-/// Sends messages of routes, as zebra does; each goes over another gateway in every turn.
-fn send(stream: &mut UnixStream, range: std::ops::Range<u32>, turn: u32) {
-    let mut messages = Vec::new();
-    for n in range {
+/// Sends routes; each goes over another gateway in every turn.
+fn send(zebra: &mut Zebra, range: std::ops::Range<u32>, turn: u32) {
+    let routes = range.map(|n| {
         let prefix = format!("192.{}.{}.0/24", 168 + n / 256, n % 256);
         let prefix = AnyPrefix::parse(&prefix).expect("a prefix");
         let gateway = Some(format!("10.0.2.{}", 2 + (n + turn) % 8).parse().expect("an address"));
         let key = RouteKey { table: MAIN_TABLE, prefix, metric: 0 };
         let target = Target::Path(RoutePath { gateway, link: None, weight: 1 });
-        let route = RouteUpdate::new(key, target);
-        messages.extend(export::add(&route, 11, 0).expect("it has a path"));
-    }
-    let len = u16::try_from(messages.len() + 4).expect("a frame is below 64 KiB");
-    let frame = [&[1, 1][..], &len.to_be_bytes(), &messages].concat();
-    stream.write_all(&frame).expect("the router reads");
+        RouteUpdate::new(key, target)
+    });
+    zebra.send(&routes.collect::<Vec<_>>());
 }
 
 #[test]
@@ -238,8 +233,7 @@ fn prometheus_scrapes_a_router_under_load_and_churn() {
     );
     let router = Router::start(at, &config, 2);
     let seconds = soak(Duration::from_secs(15));
-    let mut zebra =
-        UnixStream::connect(folder.path().join("fpm.sock")).expect("the router listens");
+    let mut zebra = Zebra::connect(&folder.path().join("fpm.sock"));
     (0..CHANGING / 200).for_each(|part| send(&mut zebra, part * 200..(part + 1) * 200, 0));
     let prometheus = Prometheus::start(at, &folder);
     let transfer = env!("CARGO_BIN_EXE_transfer");

@@ -1,8 +1,14 @@
 //! The kernel's policy changes while the router runs: rules, filters, switches and masters that would stop packets stop
-//! them here as well, within a second, and packets are forwarded here again when they are gone.
+//! them here as well, within a second, and packets are forwarded here again when they are gone. It is so wherever the route
+//! of the packets is from: the kernel, zebra by FPM, or a BGP router by BMP.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use fingerpost_route::{AnyPrefix, MAIN_TABLE, Path, RouteKey, RouteUpdate, Target};
+use fingerpost_tests::bmp::Monitored;
+use fingerpost_tests::configuration::Configuration;
+use fingerpost_tests::fpm::Zebra;
 use fingerpost_tests::netns::{Line, Router, conserved, exec, ip, run};
 use fingerpost_tests::skip;
 use fingerpost_tests::traffic::{Traffic, overflowed};
@@ -16,18 +22,120 @@ const TIMES: usize = 3;
 /// Longest wait for anything.
 const LONGEST: Duration = Duration::from_secs(5);
 
+/// Where the router has the routes to the destination from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum By {
+    Kernel,
+    Fpm,
+    Bmp,
+}
+
+/// Routes to the destination, each with its gateway.
+const ROUTES: [(&str, &str); 2] = [("10.0.2.0/24", "10.0.3.2"), ("fd02::/64", "fd03::2")];
+
+/// The source of those routes. Its session ends when this is dropped.
+struct Source {
+    by: By,
+    config: Configuration,
+    socket: PathBuf,
+    zebra: Option<Zebra>,
+    monitored: Option<Monitored>,
+}
+
+impl Source {
+    /// Prepares the line, and a configuration with this besides. By another source than the kernel the destination is one
+    /// hop behind the router's link, and the kernel has the routes too, by which it forwards what is left to it.
+    fn new(by: By, line: &Line, besides: &str) -> Self {
+        let (r, d) = (&line.router, &line.destination);
+        let socket = std::env::temp_dir().join(format!("{r}-policy.sock"));
+        let mut text = besides.to_owned();
+        if by != By::Kernel {
+            for addr in ["10.0.2.1/24", "fd02::1/64"] {
+                ip(&format!("-n {r} addr del {addr} dev r1"));
+            }
+            for (namespace, link, host) in [(r, "r1", 1), (d, "d0", 2)] {
+                ip(&format!("-n {namespace} addr add 10.0.3.{host}/24 dev {link}"));
+                ip(&format!("-n {namespace} addr add fd03::{host}/64 dev {link} nodad"));
+            }
+            ip(&format!("-n {d} route replace default via 10.0.3.1"));
+            ip(&format!("-n {d} -6 route replace default via fd03::1"));
+            for (prefix, gateway) in ROUTES {
+                ip(&format!("-n {r} route add {prefix} via {gateway}"));
+            }
+            let kind = if by == By::Fpm { "fpm" } else { "bmp" };
+            text += &format!(
+                "[[source]]\nkind = \"kernel\"\ndistance = 200\n[[source]]\nkind = \"{kind}\"\nlisten = {:?}\n",
+                socket.display().to_string()
+            );
+        }
+        let config = Configuration::new(r, &text);
+        Self { by, config, socket, zebra: None, monitored: None }
+    }
+
+    /// Words for the router.
+    fn words(&self) -> String {
+        self.config.path().display().to_string()
+    }
+
+    /// Sends the routes to the router, and waits until it prefers them.
+    fn feed(&mut self, router: &Router) {
+        let parsed = |(prefix, gateway): (&str, &str)| {
+            (AnyPrefix::parse(prefix).expect("a prefix"), gateway.parse().expect("an address"))
+        };
+        match self.by {
+            By::Kernel => return,
+            By::Fpm => {
+                let mut zebra = Zebra::connect(&self.socket);
+                zebra.send(&ROUTES.map(parsed).map(|(prefix, gateway)| {
+                    let key = RouteKey { table: MAIN_TABLE, prefix, metric: 0 };
+                    let path = Path { gateway: Some(gateway), link: None, weight: 1 };
+                    RouteUpdate::new(key, Target::Path(path))
+                }));
+                self.zebra = Some(zebra);
+            }
+            By::Bmp => {
+                let mut monitored = Monitored::connect(&self.socket);
+                monitored.up(1);
+                for (prefix, gateway) in ROUTES.map(parsed) {
+                    monitored.announce(1, prefix, gateway, 1);
+                }
+                self.monitored = Some(monitored);
+            }
+        }
+        let kind = if self.by == By::Fpm { "fpm" } else { "bmp" };
+        let until = Instant::now() + LONGEST;
+        loop {
+            let rows: Vec<Value> = router.ask_lines(&format!("route show --source {kind}"));
+            if rows.len() == ROUTES.len() && rows.iter().all(|row| row["best"] == true) {
+                return;
+            }
+            assert!(Instant::now() < until, "{rows:?} {:#?}", router.said());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
 /// A line whose kernel forwards, and the router on it.
 struct Stage {
     line: Line,
     router: Router,
+    source: Source,
 }
 
 impl Stage {
-    fn new(tools: &[&str], words: &str) -> Option<Self> {
+    fn new(by: By, tools: &[&str], words: &str) -> Option<Self> {
+        Self::with(by, tools, words, "")
+    }
+
+    /// With this in its configuration besides.
+    fn with(by: By, tools: &[&str], words: &str, besides: &str) -> Option<Self> {
         let line = Line::new(tools)?;
         line.kernel_forwards(true);
-        let router = Router::start_obeying(&line.router, words, 2);
-        let stage = Self { line, router };
+        let mut source = Source::new(by, &line, besides);
+        let words = format!("{} {words}", source.words());
+        let router = Router::start_obeying(&line.router, words.trim_end(), 2);
+        source.feed(&router);
+        let stage = Self { line, router, source };
         stage.wait("packets to cross", || stage.crosses());
         Some(stage)
     }
@@ -139,9 +247,41 @@ impl Stage {
     }
 }
 
-#[test]
-fn an_nftables_rule_stops_packets() {
-    let Some(stage) = Stage::new(&["ping", "nft"], "") else { return };
+/// Each of these tests by each source of routes.
+macro_rules! by_each_source {
+    (@ $module:ident $by:ident $($test:ident)*) => {
+        mod $module {
+            $(
+                #[test]
+                fn $test() {
+                    super::$test(super::By::$by);
+                }
+            )*
+        }
+    };
+    ($($test:ident)*) => {
+        by_each_source!(@ by_the_kernel Kernel $($test)*);
+        by_each_source!(@ by_fpm Fpm $($test)*);
+        by_each_source!(@ by_bmp Bmp $($test)*);
+    };
+}
+
+by_each_source! {
+    an_nftables_rule_stops_packets
+    a_rule_of_the_old_iptables_stops_packets
+    a_routing_rule_stops_packets
+    a_filter_of_traffic_control_stops_packets_of_its_interface
+    an_ipsec_policy_stops_packets
+    a_bridge_takes_the_packets_of_its_ports
+    a_bridge_with_an_address_stays_with_the_kernel_and_is_logged_once
+    a_kernel_that_is_told_not_to_forward_stops_packets
+    a_host_that_is_no_router_does_not_become_one
+    where_a_warning_is_wanted_interfaces_stay
+    a_harmless_rule_costs_no_packet
+}
+
+fn an_nftables_rule_stops_packets(by: By) {
+    let Some(stage) = Stage::new(by, &["ping", "nft"], "") else { return };
     stage.does("nft add table inet guard");
     stage.does("nft add chain inet guard fw { type filter hook forward priority 0 ; }");
     stage.stops(
@@ -165,9 +305,8 @@ fn an_nftables_rule_stops_packets() {
     conserved(&stage.router.stop());
 }
 
-#[test]
-fn a_rule_of_the_old_iptables_stops_packets() {
-    let Some(stage) = Stage::new(&["ping", "iptables-legacy"], "--path graph") else { return };
+fn a_rule_of_the_old_iptables_stops_packets(by: By) {
+    let Some(stage) = Stage::new(by, &["ping", "iptables-legacy"], "--path graph") else { return };
     // The table is there from here on, and empty.
     if !exec(&stage.line.router, "iptables-legacy -L -n").status.success() {
         return skip("the old iptables modules");
@@ -200,9 +339,8 @@ fn a_rule_of_the_old_iptables_stops_packets() {
     conserved(&stage.router.stop());
 }
 
-#[test]
-fn a_routing_rule_stops_packets() {
-    let Some(stage) = Stage::new(&["ping"], "") else { return };
+fn a_routing_rule_stops_packets(by: By) {
+    let Some(stage) = Stage::new(by, &["ping"], "") else { return };
     stage.stops(
         &["ip rule add pref 50 from 10.0.1.2 prohibit"],
         &["ip rule del pref 50"],
@@ -217,9 +355,8 @@ fn a_routing_rule_stops_packets() {
     conserved(&stage.router.stop());
 }
 
-#[test]
-fn a_filter_of_traffic_control_stops_packets_of_its_interface() {
-    let Some(stage) = Stage::new(&["ping", "tc"], "") else { return };
+fn a_filter_of_traffic_control_stops_packets_of_its_interface(by: By) {
+    let Some(stage) = Stage::new(by, &["ping", "tc"], "") else { return };
     stage.does("tc qdisc add dev r0 clsact");
     stage.does("tc qdisc add dev r1 clsact");
     // A filter that does nothing is one all the same: its interface is the kernel's, and no other.
@@ -248,9 +385,8 @@ fn a_filter_of_traffic_control_stops_packets_of_its_interface() {
     conserved(&stage.router.stop());
 }
 
-#[test]
-fn an_ipsec_policy_stops_packets() {
-    let Some(stage) = Stage::new(&["ping"], "") else { return };
+fn an_ipsec_policy_stops_packets(by: By) {
+    let Some(stage) = Stage::new(by, &["ping"], "") else { return };
     let policy = "src 10.0.1.2/32 dst 10.0.2.2/32 dir fwd";
     if !exec(&stage.line.router, "ip xfrm policy").status.success() {
         return skip("IPsec in the kernel");
@@ -264,9 +400,8 @@ fn an_ipsec_policy_stops_packets() {
     conserved(&stage.router.stop());
 }
 
-#[test]
-fn a_bridge_takes_the_packets_of_its_ports() {
-    let Some(stage) = Stage::new(&["ping"], "") else { return };
+fn a_bridge_takes_the_packets_of_its_ports(by: By) {
+    let Some(stage) = Stage::new(by, &["ping"], "") else { return };
     // Down, so that whatever its ports receive ends there.
     stage.does("ip link add br0 type bridge");
     stage.stops(
@@ -278,8 +413,7 @@ fn a_bridge_takes_the_packets_of_its_ports() {
     conserved(&stage.router.stop());
 }
 
-#[test]
-fn a_bridge_with_an_address_stays_with_the_kernel_and_is_logged_once() {
+fn a_bridge_with_an_address_stays_with_the_kernel_and_is_logged_once(by: By) {
     for words in ["", "--path graph"] {
         let Some(line) = Line::new(&["ping"]) else { return };
         let r = line.router.clone();
@@ -290,7 +424,11 @@ fn a_bridge_with_an_address_stays_with_the_kernel_and_is_logged_once() {
         ip(&format!("-n {r} addr add fd01::1/64 dev br0 nodad"));
         ip(&format!("-n {r} link set br0 up"));
         line.kernel_forwards(true);
-        let stage = Stage { router: Router::start_obeying(&r, words, 1), line };
+        let mut source = Source::new(by, &line, "");
+        let words = format!("{} {words}", source.words());
+        let router = Router::start_obeying(&r, words.trim_end(), 1);
+        source.feed(&router);
+        let stage = Stage { line, router, source };
         let both = || stage.crosses() && stage.pings("fd02::2");
         stage.wait("packets to cross", both);
         assert!(stage.ours("r1") && !stage.ours("r0") && !stage.ours("br0"));
@@ -327,10 +465,9 @@ fn a_bridge_with_an_address_stays_with_the_kernel_and_is_logged_once() {
     }
 }
 
-#[test]
-fn a_kernel_that_is_told_not_to_forward_stops_packets() {
+fn a_kernel_that_is_told_not_to_forward_stops_packets(by: By) {
     for path in ["", "--path graph"] {
-        let Some(stage) = Stage::new(&["ping"], path) else { return };
+        let Some(stage) = Stage::new(by, &["ping"], path) else { return };
         // Both families: nothing is left to be forwarded here.
         stage.stops(
             &["sysctl -qw net.ipv4.ip_forward=0 net.ipv6.conf.all.forwarding=0"],
@@ -399,14 +536,15 @@ fn a_kernel_that_is_told_not_to_forward_stops_packets() {
     }
 }
 
-#[test]
-fn a_host_that_is_no_router_does_not_become_one() {
+fn a_host_that_is_no_router_does_not_become_one(by: By) {
     let Some(line) = Line::new(&["ping"]) else { return };
+    let mut source = Source::new(by, &line, "");
+    let words = source.words();
     // As every host is that nobody made a router.
     line.kernel_forwards(false);
     let program = fingerpost_tests::program().expect("the line was made with it");
     let check = |more: &str| {
-        run(&line.router, format!("{} run --check {more}", program.display()).trim_end())
+        run(&line.router, format!("{} run --check {words} {more}", program.display()).trim_end())
     };
     let said = check("");
     for name in ["r0", "r1"] {
@@ -417,7 +555,8 @@ fn a_host_that_is_no_router_does_not_become_one() {
         assert!(said.contains(&want), "{said}");
     }
     assert!(check("--ignore forwarding").lines().all(|line| line.contains("would be taken over")));
-    let router = Router::start_obeying(&line.router, "", 0);
+    let router = Router::start_obeying(&line.router, &words, 0);
+    source.feed(&router);
     assert!(!exec(&line.source, "ping -c 1 -W 0.5 10.0.2.2").status.success());
     // It becomes a router when the kernel is one.
     line.kernel_forwards(true);
@@ -427,20 +566,15 @@ fn a_host_that_is_no_router_does_not_become_one() {
     run(&line.source, "ping -c 3 -i 0.1 -W 2 10.0.2.2");
     conserved(&router.stop());
     line.kernel_forwards(false);
-    let router = Router::start_obeying(&line.router, "--ignore forwarding", 2);
+    let router = Router::start_obeying(&line.router, &format!("{words} --ignore forwarding"), 2);
+    source.feed(&router);
     run(&line.source, "ping -c 2 -i 0.1 -W 2 10.0.2.2");
     conserved(&router.stop());
 }
 
-#[test]
-fn where_a_warning_is_wanted_interfaces_stay() {
-    let Some(line) = Line::new(&["ping", "nft"]) else { return };
-    line.kernel_forwards(true);
-    let file = std::env::temp_dir().join(format!("{}.toml", line.router));
-    std::fs::write(&file, "[takeover]\non_change = \"warn\"\n").expect("the folder can be written");
-    let router = Router::start_obeying(&line.router, &file.display().to_string(), 2);
-    let stage = Stage { line, router };
-    stage.wait("packets to cross", || stage.crosses());
+fn where_a_warning_is_wanted_interfaces_stay(by: By) {
+    let warn = "[takeover]\non_change = \"warn\"\n";
+    let Some(stage) = Stage::with(by, &["ping", "nft"], "", warn) else { return };
     let guard = "nft inet table guard chain fw: filter hook forward, 0 rules, policy drop";
     let rule = || {
         stage.does("nft add table inet guard");
@@ -487,23 +621,20 @@ fn where_a_warning_is_wanted_interfaces_stay() {
     rule();
     stage.wait("the mark", || stage.policy("r0").contains(guard));
     conserved(&stage.router.stop());
-    let words = file.display().to_string();
-    let router = Router::start_obeying(&stage.line.router, &words, 0);
+    let router = Router::start_obeying(&stage.line.router, &stage.source.words(), 0);
     let rows: Vec<Value> = router.ask("interface show");
     assert!(rows.iter().all(|row| row["path"] == "kernel"), "{rows:#?}");
-    let _ = std::fs::remove_file(file);
     conserved(&router.stop());
 }
 
 /// Interfaces are released and taken back again and again while packets cross, because of a rule that does nothing to
 /// them: whoever forwards, none is lost.
-#[test]
-fn a_harmless_rule_costs_no_packet() {
+fn a_harmless_rule_costs_no_packet(by: By) {
     const ROUNDS: u64 = 4;
     /// One in so many may be lost in a ring that a busy machine does not empty in time.
     const SLACK: u64 = 1000;
     for path in ["", "--path graph"] {
-        let Some(stage) = Stage::new(&["ping", "nft"], path) else { return };
+        let Some(stage) = Stage::new(by, &["ping", "nft"], path) else { return };
         stage.does("nft add table inet guard");
         stage.does("nft add chain inet guard fw { type filter hook forward priority 0 ; }");
         let overflow = || overflowed(&stage.line.destination);
@@ -522,7 +653,7 @@ fn a_harmless_rule_costs_no_packet() {
         let counts = traffic.end();
         // What the receiver was too busy for is no fault of the router.
         let lost = counts.lost() - (overflow() - before);
-        let Stage { router, line: _line } = stage;
+        let Stage { router, line: _line, source: _source } = stage;
         let report = router.stop();
         println!("{path}: {rounds} rounds, {counts:?}, {lost} lost, {}", report["dropped"]);
         conserved(&report);

@@ -4,13 +4,11 @@
 //! The routes come over FPM, as zebra sends them. The table is one of 50,000 routes; `cargo xtask soak stalls` takes the
 //! full one of `FINGERPOST_DATA`.
 
-use std::io::Write as _;
-use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use fingerpost_route::netlink::export;
 use fingerpost_route::{AnyPrefix, MAIN_TABLE, Path, RouteKey, RouteUpdate, Target};
 use fingerpost_tests::configuration::Configuration;
+use fingerpost_tests::fpm::Zebra;
 use fingerpost_tests::netns::{Line, Router};
 use fingerpost_tests::{patience, soak, tables};
 use serde_json::Value;
@@ -25,38 +23,22 @@ const SHARED_P99_MS: f64 = 50.0;
 const ROUTES: u32 = 50_000;
 /// Routes that change together, some hundred times a second.
 const CHANGED: usize = 10;
-/// Most bytes of messages in a frame.
-const FRAME_BYTES: usize = 60_000;
-
-/// Stand-in for zebra, which sends routes without next-hop objects.
-struct Zebra {
-    stream: UnixStream,
+/// What zebra sends.
+struct Table {
+    zebra: Zebra,
     routes: Vec<RouteUpdate>,
 }
 
-impl Zebra {
+impl Table {
     /// Sends routes, each over the gateway that `turn` makes it have.
     fn send(&mut self, range: impl Iterator<Item = usize>, turn: usize) {
-        let mut frame = Vec::new();
-        for at in range {
-            let route = &mut self.routes[at];
+        let routes = range.map(|at| {
             let gateway =
                 Some(format!("10.0.2.{}", 2 + (at + turn) % 8).parse().expect("an address"));
-            route.target = Target::Path(Path { gateway, link: None, weight: 1 });
-            frame.extend(export::add(route, 11, 0).expect("it has a path"));
-            if frame.len() > FRAME_BYTES {
-                self.flush(&mut frame);
-            }
-        }
-        self.flush(&mut frame);
-    }
-
-    fn flush(&mut self, frame: &mut Vec<u8>) {
-        let len = u16::try_from(frame.len() + 4).expect("a frame is below 64 KiB");
-        let head = [&[1, 1][..], &len.to_be_bytes()].concat();
-        self.stream.write_all(&head).expect("the router reads");
-        self.stream.write_all(frame).expect("the router reads");
-        frame.clear();
+            let target = Target::Path(Path { gateway, link: None, weight: 1 });
+            RouteUpdate { target, ..self.routes[at].clone() }
+        });
+        self.zebra.send(&routes.collect::<Vec<_>>());
     }
 }
 
@@ -109,8 +91,7 @@ fn no_turn_of_the_control_thread_takes_long() {
     let config = Configuration::new(r, &config);
     let router = Router::start(r, &config.path().display().to_string(), 2);
     let started = Instant::now();
-    let stream = UnixStream::connect(&socket).expect("the router listens");
-    let mut zebra = Zebra { stream, routes: table() };
+    let mut zebra = Table { zebra: Zebra::connect(&socket), routes: table() };
     let count = zebra.routes.len();
     zebra.send(0..count, 0);
     wait_for(&router, count);

@@ -85,7 +85,9 @@ impl Control {
             }
         }
         let leads_out = !self.paths_by(Some(best)).is_empty();
-        Some(if candidates.len() > 1 && leads_out { HopKey::of_paths(paths) } else { best.clone() })
+        // Alternatives that are not in use are paths as well.
+        let several = candidates.len() > 1 || matches!(best, HopKey::Ranked(_));
+        Some(if several && leads_out { HopKey::of_paths(paths) } else { best.clone() })
     }
 
     /// The paths of a next hop, those of a next-hop object as its source announced them last.
@@ -182,6 +184,20 @@ mod tests {
         lab.withdraw("203.0.113.0/24");
         lab.control.commit_now(std::time::Instant::now()).unwrap();
         assert_eq!(ports(&mut lab, "203.0.113.1"), [vec![right], vec![right]]);
+    }
+
+    #[test]
+    fn alternatives_are_paths_whether_or_not_they_are_in_use() {
+        let mut lab = lab();
+        lab.neighbor(LEFT, "10.0.1.8", NeighborState::Reachable(mac(1)));
+        lab.neighbor(RIGHT, "10.0.2.8", NeighborState::Reachable(mac(2)));
+        lab.control.check_sources("left", Some(UrpfMode::Feasible)).unwrap();
+        let path =
+            |gateway: &str| Path { gateway: Some(gateway.parse().unwrap()), link: None, weight: 1 };
+        lab.route("192.0.2.0/24", Target::Ranked(vec![path("10.0.2.8"), path("10.0.1.8")]));
+        lab.control.commit_now(std::time::Instant::now()).unwrap();
+        let (left, right) = (lab.port("left"), lab.port("right"));
+        assert_eq!(ports(&mut lab, "192.0.2.1"), [vec![left, right], vec![right]]);
     }
 
     #[test]

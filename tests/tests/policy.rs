@@ -127,7 +127,7 @@ impl Stage {
         Self::with(by, tools, words, "")
     }
 
-    /// With this in its configuration besides.
+    /// A stage with this in its configuration besides.
     fn with(by: By, tools: &[&str], words: &str, besides: &str) -> Option<Self> {
         let line = Line::new(tools)?;
         line.kernel_forwards(true);

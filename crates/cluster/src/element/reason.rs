@@ -9,7 +9,7 @@ use crate::rule::Why;
 /// Why a packet took its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// In mode `direct` packets take the direct link while it is up.
+    /// Mode `direct`: packets take the direct link while it is up.
     ModeDirect,
     /// The rule, for this packet or for an earlier one of its flowlet.
     Rule(Why, Outcome),

@@ -50,7 +50,7 @@ pub(super) struct Adoption {
     adopted: Adopted,
     /// A value of the store was read, or put there.
     begun: bool,
-    /// Since when the mode waits for members.
+    /// Time since which the mode waits for members.
     waits: Option<Duration>,
 }
 

@@ -54,7 +54,7 @@ impl Node {
         self.run_by_parameters();
     }
 
-    /// Has workers, programs and other nodes have what the parameters say.
+    /// Has workers, programs and other nodes run by the parameters.
     pub(super) fn run_by_parameters(&mut self) {
         let Some(store) = &mut self.store else { return };
         let Adopted { parameters, mode, .. } = &store.parameters;

@@ -17,7 +17,6 @@ use fingerpost_io::{afxdp, frames_held, interface};
 use fingerpost_lpm::UpdateError;
 use fingerpost_packet::device::{DeviceError, Port};
 use fingerpost_packet::feature::{Feature, FeatureSettings, row, urpf};
-use fingerpost_packet::graph::worker::Command;
 use fingerpost_route::event::BOND;
 use fingerpost_route::fib::KernelLookup;
 use fingerpost_route::netlink::errno::without_number;
@@ -37,10 +36,8 @@ use super::xdp_features::FeatureReader;
 use super::{RunOptions, own_addrs};
 use crate::config::{Mode, in_kernel};
 
+mod closing;
 mod opening;
-
-/// Longest wait for workers that return a port: a worker that is gone never does.
-const LONGEST_CLOSING: Duration = Duration::from_secs(2);
 
 /// Interval of queries whether drivers send what programs redirect.
 const EGRESS_CHECK: Duration = Duration::from_millis(250);
@@ -695,45 +692,6 @@ impl Interfaces {
         if let Err(error) = self.local.addresses.set(control.local_addresses()) {
             warn!(target: "interface", "local addresses: {error}");
         }
-    }
-
-    fn close(&mut self, link: u32, workers: &[WorkerHandle]) {
-        let Some(open) = self.open.remove(&link) else { return };
-        if let Some(forwarder) = &self.datapath.guard {
-            forwarder.remove_port(open.port);
-        }
-        if let Some(cluster) = &self.datapath.cluster {
-            cluster.close(open.port);
-        }
-        self.nonstop.let_go(link);
-        self.history.closed += open.counts();
-        self.changed = true;
-        info!(target: "takeover", interface = open.state.name, "{}: closed", open.state.name);
-        self.remove(open.port, workers);
-    }
-
-    /// Workers give a port back; until they did its queues are taken.
-    fn remove(&mut self, port: u16, workers: &[WorkerHandle]) {
-        self.egress.stand_ins.forget(port);
-        for worker in workers {
-            worker.send(Command::RemovePort(port));
-        }
-        self.egress.closing.insert(port, (workers.len(), Instant::now()));
-    }
-
-    /// A worker has given a port back.
-    pub(super) fn closed(&mut self, port: u16) {
-        if let Some((left, _)) = self.egress.closing.get_mut(&port) {
-            *left = left.saturating_sub(1);
-            if *left == 0 {
-                self.egress.closing.remove(&port);
-            }
-        }
-    }
-
-    fn is_closing(&self, port: u16) -> bool {
-        let told = self.egress.closing.get(&port);
-        told.is_some_and(|(_, told)| told.elapsed() < LONGEST_CLOSING)
     }
 
     /// What is forwarded in XDP of a port, or why nothing is; `None` where that was not tried.

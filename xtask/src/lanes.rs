@@ -18,7 +18,8 @@ pub(crate) const LANES: usize = 3;
 pub(crate) const LIMIT_SECONDS: u32 = 600;
 
 /// Programs that assert times of milliseconds: each runs alone.
-const ALONE: &[&str] = &["at_once", "cluster_faults", "failover", "probes", "stalls", "storm"];
+const ALONE: &[&str] =
+    &["at_once", "cluster_faults", "cluster_overload", "failover", "probes", "stalls", "storm"];
 
 /// Programs that take longest: they begin first, so that none of them is the last to run.
 const LONG: &[&str] = &[

@@ -289,11 +289,12 @@ fn what_cannot_take_the_direct_link_is_left_to_the_graph() {
         assert_eq!(entry.left(DESTINATIONS[0], 40), LeftAlone::Egress);
         assert_eq!(entry.fabric.entered(), before);
         forwarder.enter(FABRIC, entry.fabric.clone());
-        assert_ne!(entry.left(DESTINATIONS[0], 40), LeftAlone::Egress);
+        let again = packet(&entry.lab, "lan", DESTINATIONS[0], 40);
+        assert_eq!(entry.answer("lan", &again).0, XDP_REDIRECT);
         // Without an internal interface.
         forwarder.remove_port(INTERNAL);
         assert_eq!(entry.left(DESTINATIONS[0], 40), LeftAlone::Egress);
-        assert_eq!(entry.fabric.entered(), entered);
+        assert_eq!(entry.fabric.entered(), entered + 1);
         conserved(forwarder);
     });
 }

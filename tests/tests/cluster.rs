@@ -259,7 +259,7 @@ fn a_packet_is_explained_from_node_to_node() {
     };
     let before = packets(&routers[0], "direct");
     let (direct, frame) = why(0, "10.2.0.2 --from x0");
-    let path = "it is forwarded by int-b; to node b by the direct link int-b: the direct link has a backlog";
+    let path = "it is forwarded by int-b; to node b by the direct link int-b: the backlog of the direct link was below";
     assert!(direct.starts_with(path), "{direct}");
     assert_eq!(packets(&routers[0], "direct"), before, "a dry run");
     let left = "it is forwarded by x0; from node a, leaves the cluster here; from node a, which names no adjacency";
@@ -271,7 +271,7 @@ fn a_packet_is_explained_from_node_to_node() {
         members.iter().any(|member| member["id"] == "b" && member["link"]["up"] == false)
     });
     let (over, frame) = why(0, "10.2.0.2 --from x0");
-    let path = "it is forwarded by int-c; to node b over node c by int-c: the direct link is down";
+    let path = "it is forwarded by int-c; to node b over node c by int-c: the direct link was down";
     assert_eq!(over, path);
     let (transit, frame) = why(2, &format!("{frame} --from int-a"));
     assert_eq!(transit, "it is forwarded by int-b; from node a to node b by int-b");

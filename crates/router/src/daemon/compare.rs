@@ -1,5 +1,5 @@
-//! Comparisons of the kernel's routes with those that its source has in the RIB: a message that is lost without a word ends
-//! in a resynchronization.
+//! Comparisons of the kernel's routes with those that its source has in the RIB: a message that is lost unreported ends in a
+//! resynchronization.
 //!
 //! The kernel reports messages that did not fit (ENOBUFS). What gets lost otherwise would be wrong until the next
 //! resynchronization: a socket filter, a bug of the kernel or of ours. So once in a while a thread reads all next-hop
@@ -217,7 +217,8 @@ impl Compare {
         let _ = self.requests.send(Request { pass: self.pass, left_out: left_out.to_vec() });
     }
 
-    /// Works for a while. `follows`: the source has no dump under way. `left_out`: protocols that it leaves out.
+    /// The next piece of work, [`WORK`] at most. `follows`: the source has no dump under way. `left_out`: protocols that the
+    /// source leaves out.
     pub(super) fn turn(
         &mut self,
         control: &Control,

@@ -169,7 +169,7 @@ pub(crate) struct Source {
     #[serde(default)]
     pub(crate) receive_buffer_kib: Option<u32>,
     /// Seconds between two comparisons of the routes with those that the kernel has, for kind `kernel`: where messages were
-    /// lost without a word, all routes are read again. 0 for none; without it 300.
+    /// lost unreported, all routes are read again. 0 for none; without it 300.
     #[serde(default)]
     pub(crate) compare_s: Option<u32>,
     /// Where a source of kind `fpm` or `bmp` listens: address and port, or the path of a Unix socket; without it

@@ -234,7 +234,7 @@ impl KernelSource {
         }
     }
 
-    /// Compares its routes with what the kernel has, a little at a time. Where messages were lost without a word, all is
+    /// Compares its routes with what the kernel has, a little at a time. Where messages were lost unreported, all is
     /// read again.
     pub(crate) fn compare(&mut self, control: &Control, now: Instant) {
         let Some(compare) = &mut self.compare else { return };

@@ -1,6 +1,8 @@
 //! The registry of route sources.
 
 mod bmp;
+#[cfg(test)]
+mod event_words;
 pub mod file;
 mod fixed;
 mod fpm;

@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::*;
-use crate::event::{AnyPrefix, MAIN_TABLE, ObjectTarget, Path};
+use crate::event::{AnyPrefix, MAIN_TABLE};
 use crate::netlink::{F_CREATE, F_REPLACE, Request};
-use crate::source::SessionSpec;
 use crate::source::real::data;
+use crate::source::{SessionSpec, event_words};
 
 const BGP: u8 = 186;
 const UNICAST: u8 = route::kind::UNICAST;
@@ -70,43 +70,9 @@ fn object_gone(id: u32) -> Vec<u8> {
     Request::query(nexthop::DEL, 0, 0).fixed(&[0; 8]).attr(1, &id.to_ne_bytes()).finish()
 }
 
-/// An event in a line; commits have none.
+/// The line of an event; commits have none.
 fn words(event: &RouteEvent) -> Option<String> {
-    let path = |path: &Path| {
-        let gateway = path.gateway.map_or("-".to_owned(), |gateway| gateway.to_string());
-        let link = path.link.map_or(String::new(), |link| format!("@{link}"));
-        format!("{gateway}{link}*{}", path.weight)
-    };
-    let named =
-        |key: &RouteKey| format!("{} table {} metric {}", key.prefix, key.table, key.metric);
-    Some(match event {
-        RouteEvent::Route(update) => {
-            let target = match &update.target {
-                Target::Path(one) => path(one),
-                Target::Paths(all) => all.iter().map(path).collect::<Vec<_>>().join(" "),
-                Target::Object(id) => format!("object {id}"),
-                other => format!("{other:?}").to_lowercase(),
-            };
-            format!("route {} {target}", named(&update.key))
-        }
-        RouteEvent::Withdraw(key) => format!("withdraw {}", named(key)),
-        RouteEvent::NextHop(update) => {
-            let target = match &update.target {
-                ObjectTarget::Path(one) => path(one),
-                ObjectTarget::Group(members) => {
-                    let member = |(id, weight): &(u32, u32)| format!("{id}*{weight}");
-                    members.iter().map(member).collect::<Vec<_>>().join(" ")
-                }
-                ObjectTarget::Blackhole => "blackhole".to_owned(),
-            };
-            format!("object {} {target}", update.id)
-        }
-        RouteEvent::NextHopGone(id) => format!("object {id} gone"),
-        RouteEvent::StartOfTable => "start of table".to_owned(),
-        RouteEvent::EndOfTable => "end of table".to_owned(),
-        RouteEvent::Commit(_) => return None,
-        other => panic!("{other:?}"),
-    })
+    (!matches!(event, RouteEvent::Commit(_))).then(|| event_words::words(event))
 }
 
 struct Lab {

@@ -1,4 +1,4 @@
-//! A cluster as one router from outside, beyond what `cluster.rs` shows: the path MTU by IPv6, and BGP sessions of both families by
+//! A cluster as one router from outside, beyond what `cluster.rs` shows: the path MTU, and BGP sessions of both families by
 //! any port of nodes with two.
 
 use std::time::{Duration, Instant};
@@ -9,27 +9,35 @@ use fingerpost_tests::netns::{Router, ip, run};
 use fingerpost_tests::rack::{Built, Rack, ping};
 
 #[test]
-fn the_path_mtu_behind_another_node_is_found_by_ipv6() {
+fn the_path_mtu_behind_another_node_is_found() {
     let Some(rack) = Rack::new(&["ping"], Built::of(3)) else { return };
     let _routers = rack.start_all();
-    let (from, to) = (&rack.places[0], &rack.places[1]);
+    let (from, to) = (&*rack.places[0].hosts[0], &rack.places[1]);
     ip(&format!("-n {} link set x0 mtu 1300", to.namespace));
     ip(&format!("-n {} link set h0 mtu 1300", to.hosts[0]));
-    let until = Instant::now() + Duration::from_secs(10);
-    loop {
-        let said = ping(&from.hosts[0], "-M do -s 1400 fd00:2:0::2");
-        if said.contains("mtu = 1300") || said.contains("mtu=1300") {
-            assert!(said.contains("From fd00::2 "), "the node that the narrow link is at: {said}");
-            break;
+    // Each is the node that the narrow link is at.
+    for (addr, node) in [("10.2.0.2", "192.0.2.2"), ("fd00:2:0::2", "fd00::2")] {
+        let until = Instant::now() + Duration::from_secs(10);
+        loop {
+            let said = ping(from, &format!("-M do -s 1400 {addr}"));
+            if said.contains("mtu = 1300") || said.contains("mtu=1300") {
+                assert!(said.contains(&format!("From {node} ")), "{said}");
+                break;
+            }
+            assert!(Instant::now() < until, "{said}");
         }
-        assert!(Instant::now() < until, "{said}");
+        let route = run(from, &format!("ip route get {addr}"));
+        assert!(route.contains("mtu 1300"), "{route}");
     }
-    let route = run(&from.hosts[0], "ip -6 route get fd00:2:0::2");
-    assert!(route.contains("mtu 1300"), "{route}");
-    // The host fragments itself from now on: no router does with IPv6.
-    for size in ["-M do -s 1200", "-M want -s 1400"] {
-        let said = ping(&from.hosts[0], &format!("{size} fd00:2:0::2"));
-        assert!(said.contains("1 received"), "{said}");
+    // What may be fragmented is: by that node with IPv4, by the host with IPv6.
+    for words in [
+        "-M do -s 1200 10.2.0.2",
+        "-M dont -s 1450 10.2.0.2",
+        "-M do -s 1200 fd00:2:0::2",
+        "-M want -s 1400 fd00:2:0::2",
+    ] {
+        let said = ping(from, words);
+        assert!(said.contains("1 received"), "{words}: {said}");
     }
 }
 

@@ -61,7 +61,7 @@ fn of_family<A: Family>(
     if rows.is_empty() && !options.peers.iter().any(|row| row.family == A::FAMILY) {
         return Vec::new();
     }
-    progress.tell(&format!("IPv{}: computing the expected answers", A::FAMILY));
+    progress.stage(&format!("IPv{}: computing the expected answers", A::FAMILY));
     let oracle = table.oracle();
     let edges = Questions::edges(&table.routes, EDGES, &oracle);
     let store = table.store();

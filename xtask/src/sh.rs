@@ -94,7 +94,7 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     println!("$ {}", shown(command));
     let mut progress = Progress::new();
-    progress.tell(&command.get_program().to_string_lossy());
+    progress.stage(&command.get_program().to_string_lossy());
     let done = command
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())

@@ -98,8 +98,8 @@ impl Progress {
         Self { to: To::Nobody, work: None }
     }
 
-    /// What is being done that has no length: the time so far is shown.
-    pub fn tell(&mut self, what: &str) {
+    /// Begins work that has no length: the time so far is shown.
+    pub fn stage(&mut self, what: &str) {
         self.begin(what, Unit::None, None);
         self.show();
     }

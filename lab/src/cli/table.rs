@@ -131,7 +131,7 @@ fn check<A: Family>(tables: &Tables, arguments: &Arguments, checks: &mut Vec<Che
     }
     let (count, len, family) = (arguments.count, half.routes.len(), A::FAMILY);
     let mut progress = Progress::new();
-    progress.tell(&format!("IPv{family}: the oracle answers {count} addresses on {len} routes"));
+    progress.stage(&format!("IPv{family}: the oracle answers {count} addresses on {len} routes"));
     let routes: Vec<_> = half.routes.iter().map(|(prefix, &hop)| (prefix, hop)).collect();
     let questions = Questions::new(&routes, arguments.count as usize, arguments.seed);
     for (done, row) in rows.iter().enumerate() {

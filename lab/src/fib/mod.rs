@@ -57,9 +57,9 @@ pub fn fib(options: &FibOptions, progress: &mut Progress) -> Result<BenchDocumen
     let plan = Plan::new(options.seconds, options.samples);
     let mut runs = load::measure(options, progress);
     let updates = replay::Updates::of(options);
-    progress.tell("stream-replay");
+    progress.stage("stream-replay");
     runs.push(replay::measure(options, &updates, plan));
-    progress.tell("change-to-visible");
+    progress.stage("change-to-visible");
     if let Some(table) = &options.tables.v4 {
         runs.push(visible::single(table, options, plan));
     }
@@ -73,7 +73,7 @@ pub fn fib(options: &FibOptions, progress: &mut Progress) -> Result<BenchDocumen
     });
     runs.push(replay::beside(options, &updates, plan, progress));
     for peer in &options.peers {
-        progress.tell(peer.name);
+        progress.stage(peer.name);
         runs.extend((peer.measure)(options, &updates, progress));
     }
     progress.done();

@@ -303,7 +303,7 @@ pub(super) fn loss<A: Family>(
 ) -> Vec<Run> {
     let mut runs = Vec::new();
     for (name, how) in [("nexthop-loss", How::Route), ("nexthop-loss-link", How::Link)] {
-        progress.tell(name);
+        progress.stage(name);
         let mut run = blank(name, Unit::Us);
         (run.mode, run.family, run.threads) = (Mode::Single, Some(A::FAMILY), 2);
         if two_cores(&mut run)

@@ -60,19 +60,19 @@ impl<'a, A: Family> Contest<'a, A> {
         options: &'a LookupOptions,
         progress: &mut Progress,
     ) -> Self {
-        progress.tell(&format!("IPv{}: computing the expected answers", A::FAMILY));
+        progress.stage(&format!("IPv{}: computing the expected answers", A::FAMILY));
         let oracle = table.oracle();
         let edges = Questions::edges(&table.routes, EDGES, &oracle);
         let store = table.store();
         let build = |&row: &&'static Algorithm<A>| {
-            progress.tell(&format!("IPv{}: building {}", A::FAMILY, row.name));
+            progress.stage(&format!("IPv{}: building {}", A::FAMILY, row.name));
             let table = row.build(&store, &mut HugePages::new());
             let lookup = table.map(|mut table| table.publish()).map_err(|e| e.to_string());
             Built { row, lookup, huge_share: None, edges: HashMap::new() }
         };
         let built = rows.iter().map(build).collect();
         let start = |&row: &&'static Row| {
-            progress.tell(&format!("IPv{}: starting {}", A::FAMILY, row.name));
+            progress.stage(&format!("IPv{}: starting {}", A::FAMILY, row.name));
             Outside::start(row, table, &edges, options.load_limit)
         };
         let wanted = options.peers.iter().filter(|row| row.family == A::FAMILY);
@@ -82,7 +82,7 @@ impl<'a, A: Family> Contest<'a, A> {
 
     /// Measures one stream: all its runs in turns.
     pub(super) fn stream(&mut self, stream: Stream, progress: &mut Progress) -> Vec<Run> {
-        progress.tell(&format!("IPv{}: checking answers to {}", A::FAMILY, stream.name()));
+        progress.stage(&format!("IPv{}: checking answers to {}", A::FAMILY, stream.name()));
         let prefixes: Vec<_> = self.table.routes.iter().map(|route| route.0).collect();
         let options = self.options;
         let count = if A::FAMILY == 4 { options.keys } else { options.keys.div_ceil(2) };

@@ -72,7 +72,7 @@ pub(super) fn section(paper: &mut Paper<'_>, of: &Table<u32>) -> Result<()> {
         paper.say("skipped: needs a processor with a time-stamp counter (RDTSCP)");
         return Ok(());
     };
-    paper.progress.tell(&format!("{name}: cycles"));
+    paper.progress.stage(&format!("{name}: cycles"));
     let prefixes: Vec<_> = of.routes.iter().map(|route| route.0).collect();
     let keys = Stream::Uniform.keys(&prefixes, &[], paper.options.keys, paper.options.seed);
     let oracle = of.oracle();

@@ -170,7 +170,7 @@ impl Measured for Lps<'_> {
 /// Both tests of all algorithms, in turns; each first looks up its keys and edges, and its sum is compared.
 fn run_lps(paper: &mut Paper<'_>, name: &str, of: &Table<u32>) -> Vec<Run> {
     let options = paper.options;
-    paper.progress.tell(&format!("{name}: run_lps"));
+    paper.progress.stage(&format!("{name}: run_lps"));
     let prefixes: Vec<_> = of.routes.iter().map(|route| route.0).collect();
     let keys = Stream::Uniform.keys(&prefixes, &[], options.keys, options.seed);
     let oracle = of.oracle();

@@ -91,7 +91,7 @@ fn of_family<A: Family>(
         runs.extend(turns("stream", table, &rows, &recorded, options, plan, progress));
     }
     for row in rows {
-        progress.tell(&format!("IPv{}: lookups beside {}", A::FAMILY, row.name));
+        progress.stage(&format!("IPv{}: lookups beside {}", A::FAMILY, row.name));
         let mut beside = blank("lookups-during-updates", row, Unit::Share);
         beside::measure(row, table, &pairs, plan, &mut beside);
         runs.push(beside);
@@ -123,7 +123,7 @@ fn turns<A: Family>(
     let mut runs = Vec::new();
     let (mut writers, mut latencies) = (Vec::new(), Vec::new());
     for row in rows {
-        progress.tell(&format!("IPv{}: building {}", A::FAMILY, row.name));
+        progress.stage(&format!("IPv{}: building {}", A::FAMILY, row.name));
         let mut run = blank(name, row, Unit::UpdatesPerSecond);
         match Writer::new(row, table, changes) {
             Ok(writer) => {
@@ -136,7 +136,7 @@ fn turns<A: Family>(
     }
     let mut outside = Vec::new();
     for &row in options.peers.iter().filter(|row| row.family == A::FAMILY) {
-        progress.tell(&format!("IPv{}: starting {}", A::FAMILY, row.name));
+        progress.stage(&format!("IPv{}: starting {}", A::FAMILY, row.name));
         let (run, peer) = Outside::start(row, name, table, changes, options.load_limit);
         outside.extend(peer.map(|peer| (runs.len(), RefCell::new(peer))));
         runs.push(run);
@@ -184,7 +184,7 @@ fn turns<A: Family>(
         runs.push(single);
     }
     for (i, peer) in outside {
-        progress.tell(&format!(
+        progress.stage(&format!(
             "IPv{}: checking {}",
             A::FAMILY,
             runs[i].algorithm.as_deref().unwrap_or("")

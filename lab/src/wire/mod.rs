@@ -321,17 +321,17 @@ fn measure(options: &WireOptions, progress: &mut Progress) -> Result<Vec<Run>> {
     if let Some(&first) = cores.first() {
         cores::keep_on(first);
     }
-    progress.tell("namespaces");
+    progress.stage("namespaces");
     let two = options.rows.iter().any(|row| row.name.ends_with("-2-workers")) && cores.len() >= 4;
     let mut labs = Vec::new();
     for queues in 1..=if two { 2 } else { 1 } {
         labs.push(Lab::new(queues)?);
     }
     if options.rows.iter().any(|row| row.kernel_table) {
-        progress.tell("the kernel's table");
+        progress.stage("the kernel's table");
         labs[0].fill(&options.tables.only(4))?;
     }
-    progress.tell("tables");
+    progress.stage("tables");
     let (control, ports) = world::build(&options.tables.only(4), None, None, None)?;
     let packets = Packets::new(table, options.destinations, options.seed)?;
     let scratch = labs[0].router.file("rings");

@@ -322,7 +322,7 @@ fn wanted(options: &XdpOptions) -> Vec<Wanted> {
 
 fn measure(options: &XdpOptions, two_cores: bool, progress: &mut Progress) -> Result<Vec<Run>> {
     let (tables, wanted) = (&options.tables, wanted(options));
-    progress.tell("namespaces");
+    progress.stage("namespaces");
     let mut lab = Lab::new(1)?;
     let mut traffics = Vec::new();
     for &count in &options.destinations {
@@ -340,13 +340,13 @@ fn measure(options: &XdpOptions, two_cores: bool, progress: &mut Progress) -> Re
         }
     }
     if options.engines.iter().any(|row| row.kernel_table) {
-        progress.tell("the kernel's table");
+        progress.stage("the kernel's table");
         lab.fill(tables)?;
     }
     let mut engines = BTreeMap::new();
     for want in &wanted {
         if let Entry::Vacant(place) = engines.entry(want.engine()) {
-            progress.tell(&want.name());
+            progress.stage(&want.name());
             place.insert(lab.router.inside(|| {
                 match want.feature {
                     None => (want.row.make)(tables, want.family),
@@ -377,7 +377,7 @@ fn measure(options: &XdpOptions, two_cores: bool, progress: &mut Progress) -> Re
     let mut names: Vec<_> = subjects.iter().map(|subject| runs[subject.0].name.clone()).collect();
     let mut inputs = Vec::new();
     if let Some(table) = tables.v4.as_ref().filter(|_| wanted.iter().any(Wanted::is_internal)) {
-        progress.tell("cluster-input");
+        progress.stage("cluster-input");
         for &count in &options.destinations {
             inputs.push(Input::new(table, count, options.seed, options.samples)?);
         }
@@ -406,7 +406,7 @@ fn measure(options: &XdpOptions, two_cores: bool, progress: &mut Progress) -> Re
     runs.extend(inputs.iter().zip(of_inputs).flat_map(|(input, samples)| input.runs(samples)));
     let ours = options.engines.iter().any(|row| row.name == engine::OURS.name);
     if ours && options.features.is_empty() {
-        progress.tell("updates beside packets");
+        progress.stage("updates beside packets");
         runs.extend(updates::measure(&lab, options, two_cores));
     }
     progress.done();

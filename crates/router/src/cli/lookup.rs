@@ -257,7 +257,7 @@ impl<'a, A: Family> Side<'a, A> {
         }
         if let State::New = self.state {
             let mut progress = Progress::new();
-            progress.tell(&format!("building the IPv{} table", A::FAMILY));
+            progress.stage(&format!("building the IPv{} table", A::FAMILY));
             match Built::named(self.algorithm, self.half)? {
                 Some(built) => self.look_up_by(built),
                 None => self.state = State::Lacking,

@@ -35,7 +35,7 @@ const TICK: Duration = Duration::from_millis(5);
 fn measure(options: &FibOptions, updates: &Updates, progress: &mut Progress) -> Vec<Run> {
     let load = blank(NAME, "load", Unit::Ms);
     let jobs = Jobs::new(options, updates);
-    progress.tell("bird: load");
+    progress.stage("bird: load");
     let mut bird = match start(&jobs) {
         Ok(bird) => bird,
         Err(error) => return vec![failed(load, format_args!("{error:#}"))],
@@ -53,7 +53,7 @@ fn measure(options: &FibOptions, updates: &Updates, progress: &mut Progress) -> 
         memory(&mut bird, &jobs, run.clone())
             .unwrap_or_else(|error| failed(run, format_args!("{error:#}"))),
     );
-    progress.tell("bird: nexthop-loss");
+    progress.stage("bird: nexthop-loss");
     let run = blank(NAME, "nexthop-loss", Unit::Us);
     runs.push(
         loss(&mut bird, &jobs, options, run.clone())

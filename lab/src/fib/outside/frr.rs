@@ -41,7 +41,7 @@ const START_LIMIT: Duration = Duration::from_secs(10);
 fn measure(options: &FibOptions, updates: &Updates, progress: &mut Progress) -> Vec<Run> {
     let run = blank(NAME, "load", Unit::Ms);
     let jobs = Jobs::new(options, updates);
-    progress.tell("frr: load");
+    progress.stage("frr: load");
     let run = load(&jobs, options.seed, run.clone())
         .unwrap_or_else(|error| failed(run, format_args!("{error:#}")));
     vec![run]

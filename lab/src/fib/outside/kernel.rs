@@ -47,19 +47,19 @@ fn measure(options: &FibOptions, updates: &Updates, progress: &mut Progress) -> 
         Ok(run) => runs.push(run),
         Err(error) => return vec![failed(load, format_args!("{error:#}"))],
     }
-    progress.tell("kernel: nexthop-loss");
+    progress.stage("kernel: nexthop-loss");
     let run = blank(NAME, "nexthop-loss", Unit::Us);
     runs.push(
         loss(&namespace, &jobs, options, run.clone())
             .unwrap_or_else(|error| failed(run, format_args!("{error:#}"))),
     );
-    progress.tell("kernel: stream-replay");
+    progress.stage("kernel: stream-replay");
     let run = blank(NAME, "stream-replay", Unit::UpdatesPerSecond);
     runs.push(
         replay(&namespace, &jobs, updates, options.seed, run.clone())
             .unwrap_or_else(|error| failed(run, format_args!("{error:#}"))),
     );
-    progress.tell("kernel: withdraw-all");
+    progress.stage("kernel: withdraw-all");
     let run = blank(NAME, "withdraw-all", Unit::Ms);
     runs.push(
         withdraw(&namespace, &jobs, updates, run.clone())

@@ -234,7 +234,7 @@ fn real_failures(paper: &mut Paper<'_>) {
     let mut rows = Vec::new();
     let (mut lost, mut offered) = (Vec::new(), 0);
     for number in 1..=paper.options.failures {
-        paper.progress.tell(&format!("real failures: {number}"));
+        paper.progress.stage(&format!("real failures: {number}"));
         let options = ClusterOptions { time: AROUND, rule: Rule::Adaptive, memory: false };
         match demo(&options, &|_| ()) {
             Ok(report) => {

@@ -52,7 +52,7 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         None => client.get("/v1/fibs", &())?,
         Some(name) => {
             let mut progress = Progress::new();
-            progress.tell(&format!("building {name}"));
+            progress.stage(&format!("building {name}"));
             let change = AlgorithmChange { family, name: name.clone() };
             client.send(Method::PUT, arguments.persist.path("/v1/algorithm"), &change)?
         }

@@ -20,7 +20,7 @@ the first ones are listed, with exit code 5.";
 
 pub(super) fn run(at: &At, output: &mut Output) -> Result<(), Failure> {
     let mut progress = Progress::new();
-    progress.tell("comparing the lookups of all tables with the RIB");
+    progress.stage("comparing the lookups of all tables with the RIB");
     let found: Verification = at.client()?.send(Method::POST, "/v1/verify", &())?;
     progress.done();
     output.print(&found)?;

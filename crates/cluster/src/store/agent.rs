@@ -18,8 +18,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::adopt::{Adopted, Adoption, ChangeError};
-use super::member::{Conflict, Membership, Record, RecordError};
+use super::member::{Conflict, Membership, Record};
 use super::parameters::{Change, Parameters};
+use super::value::ValueError;
 use super::{Event, Keep, Store, StoreError};
 use crate::rule::MAX_NODES;
 
@@ -121,7 +122,7 @@ pub struct Agent {
     lost_since: Option<Duration>,
     error: Option<AgentError>,
     revision: u64,
-    records: BTreeMap<String, Result<Record, RecordError>>,
+    records: BTreeMap<String, Result<Record, ValueError>>,
     /// Members that were not there when the store came back, and until when that is no reason to let them go.
     lingering: BTreeMap<String, Duration>,
     /// Until when the sessions of before a loss of the store may end, of nodes that are there.
@@ -870,7 +871,7 @@ mod tests {
         a.step(20);
         let Adopted { parameters, error, .. } = a.agent.parameters();
         assert_eq!(*parameters, before.parameters);
-        assert_eq!(error.as_deref(), Some("they have format 9, this program reads format 1"));
+        assert_eq!(error.as_deref(), Some("it has format 9, this program reads format 1"));
         // A node that begins has those of its configuration.
         let mut b = Node::new(&memory, "b", 0);
         b.step(20);

@@ -15,6 +15,7 @@ use std::time::Duration;
 use fingerpost_route::event::AnyPrefix;
 use serde::{Deserialize, Serialize};
 
+use super::value::{self, ValueError};
 use crate::rule::MAX_NODES;
 
 /// Version of the record that this program writes and reads.
@@ -118,38 +119,13 @@ impl Default for Record {
     }
 }
 
-/// Why bytes are no record.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RecordError {
-    /// Written by another version of the program.
-    #[error("it has version {0}, this program reads version {VERSION}")]
-    Version(u64),
-    /// No record, or one with values that cannot be.
-    #[error("{0}")]
-    Malformed(String),
-}
-
 impl Record {
     /// The record that a node wrote.
     ///
     /// # Errors
     /// When the bytes are no record of this version, or have values out of their ranges.
-    pub fn parse(bytes: &[u8]) -> Result<Self, RecordError> {
-        /// The part that all versions have.
-        #[derive(Deserialize)]
-        struct Any {
-            version: u64,
-        }
-        let malformed = |error: serde_json::Error| RecordError::Malformed(error.to_string());
-        if bytes.len() > MOST_BYTES {
-            let message = format!("{} bytes, at most {MOST_BYTES}", bytes.len());
-            return Err(RecordError::Malformed(message));
-        }
-        let any: Any = serde_json::from_slice(bytes).map_err(malformed)?;
-        if any.version != u64::from(VERSION) {
-            return Err(RecordError::Version(any.version));
-        }
-        let record: Self = serde_json::from_slice(bytes).map_err(malformed)?;
+    pub fn parse(bytes: &[u8]) -> Result<Self, ValueError> {
+        let record: Self = value::parse(bytes, MOST_BYTES, ("version", VERSION))?;
         record.check()?;
         Ok(record)
     }
@@ -164,8 +140,8 @@ impl Record {
     ///
     /// # Errors
     /// When one is out of its range.
-    pub fn check(&self) -> Result<(), RecordError> {
-        let malformed = |message: String| Err(RecordError::Malformed(message));
+    pub fn check(&self) -> Result<(), ValueError> {
+        let malformed = |message: String| Err(ValueError::Malformed(message));
         if !is_id(&self.id) {
             return malformed(format!(
                 "the id {:?} is not 1 to {MOST_ID} letters, digits, dots, hyphens and underscores",
@@ -258,7 +234,7 @@ pub enum Conflict {
         /// Key of the record.
         id: String,
         /// Why.
-        why: RecordError,
+        why: ValueError,
     },
 }
 
@@ -280,7 +256,7 @@ impl Membership {
     #[must_use]
     pub fn new(
         own: Option<&Record>,
-        records: &BTreeMap<String, Result<Record, RecordError>>,
+        records: &BTreeMap<String, Result<Record, ValueError>>,
         revision: u64,
     ) -> Self {
         let mut membership = Self { revision, ..Self::default() };
@@ -289,7 +265,7 @@ impl Membership {
             match record {
                 Ok(record) if own.is_some_and(|own| own.id == record.id) => {}
                 Ok(record) if record.id != *id => {
-                    let why = RecordError::Malformed(format!("it names itself {}", record.id));
+                    let why = ValueError::Malformed(format!("it names itself {}", record.id));
                     membership.conflicts.push(Conflict::Unreadable { id: id.clone(), why });
                 }
                 Ok(record) => membership.add(own, record),

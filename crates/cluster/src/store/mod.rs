@@ -24,6 +24,7 @@ mod nats;
 pub mod parameters;
 #[cfg(any(feature = "etcd", feature = "nats"))]
 mod tls;
+pub mod value;
 #[cfg(any(feature = "etcd", feature = "nats"))]
 mod wire;
 

@@ -15,6 +15,7 @@ use fingerpost_route::source::words::unknown;
 use serde::{Deserialize, Serialize};
 
 use super::member::is_id;
+use super::value::{self, ValueError};
 use crate::fabric::Mode;
 use crate::plan::Rate;
 use crate::rule::Rule;
@@ -70,39 +71,14 @@ impl Default for Parameters {
     }
 }
 
-/// Why a value of the store is not parameters.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ParameterError {
-    /// Written by another version of the program.
-    #[error("they have format {0}, this program reads format {FORMAT}")]
-    Format(u64),
-    /// No parameters, or a value that cannot be.
-    #[error("{0}")]
-    Malformed(String),
-}
-
 impl Parameters {
     /// The parameters that a node wrote.
     ///
     /// # Errors
     /// When the bytes are no parameters of this format, or have values out of their ranges.
-    pub fn parse(bytes: &[u8]) -> Result<Self, ParameterError> {
-        /// The part that all formats have.
-        #[derive(Deserialize)]
-        struct Any {
-            format: u64,
-        }
-        let malformed = |error: serde_json::Error| ParameterError::Malformed(error.to_string());
-        if bytes.len() > MOST_BYTES {
-            let what = format!("{} bytes, at most {MOST_BYTES}", bytes.len());
-            return Err(ParameterError::Malformed(what));
-        }
-        let any: Any = serde_json::from_slice(bytes).map_err(malformed)?;
-        if any.format != u64::from(FORMAT) {
-            return Err(ParameterError::Format(any.format));
-        }
-        let parameters: Self = serde_json::from_slice(bytes).map_err(malformed)?;
-        parameters.check().map_err(ParameterError::Malformed)?;
+    pub fn parse(bytes: &[u8]) -> Result<Self, ValueError> {
+        let parameters: Self = value::parse(bytes, MOST_BYTES, ("format", FORMAT))?;
+        parameters.check().map_err(ValueError::Malformed)?;
         Ok(parameters)
     }
 
@@ -306,7 +282,7 @@ mod tests {
             Parameters::parse(text.replace(from, to).as_bytes()).unwrap_err().to_string()
         };
         for (from, to, want) in [
-            ("\"format\":1", "\"format\":2", "they have format 2, this program reads format 1"),
+            ("\"format\":1", "\"format\":2", "it has format 2, this program reads format 1"),
             ("\"version\":7", "\"version\":0", "version 0, from 1 on"),
             ("\"direct\"", "\"mesh\"", "unknown variant `mesh`, expected `direct` or `vlb`"),
             ("\"flowlet_ms\":2", "\"flowlet_ms\":10001", "flowlet_ms 10001, 0 to 10000"),

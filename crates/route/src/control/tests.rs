@@ -77,7 +77,9 @@ impl Lab {
     pub(super) fn withdraw(&mut self, prefix: &str) {
         self.event(RouteEvent::Withdraw(Self::key(prefix, 0)));
     }
+    /// A commit that applies every change: on a busy machine they look expensive, and would wait for a batch.
     pub(super) fn commit(&mut self) -> Committed {
+        self.control.flush();
         self.control.commit(self.now).unwrap()
     }
     pub(super) fn action(&mut self, addr: &str) -> ForwardingAction {

@@ -265,14 +265,15 @@ fn a_table_of_bgpd_beside_the_kernel() {
         if taken.is_none() && source(&router)["routes"] == table.len() as u64 {
             taken = Some(began.elapsed());
         }
-        let rows = |version: u8| {
+        let rows = [4, 6].map(|version| {
             let rows = run(&line.router, &format!("ip -{version} -o route show proto 186"));
             rows.lines().count()
-        };
-        if in_kernel.is_none() && rows(4) + rows(6) == table.len() {
+        });
+        if in_kernel.is_none() && rows.iter().sum::<usize>() == table.len() {
             in_kernel = Some(began.elapsed());
         }
-        assert!(Instant::now() < until, "{taken:?} {in_kernel:?} {:#?}", source(&router));
+        let after = [taken, in_kernel];
+        assert!(Instant::now() < until, "{after:?} {rows:?} {:#?}", source(&router));
     }
     let [taken, in_kernel] = [taken, in_kernel].map(|time| time.expect("seen").as_secs_f64());
     println!("{} routes by BMP after {taken:.1} s, in the kernel {in_kernel:.1} s", table.len());

@@ -78,6 +78,10 @@ fn steps(text: &str) -> Result<Vec<(usize, Step)>, String> {
         } else if is_command(text) {
             return Err(format!("{line}: a command in no block that runs or is marked: {text}"));
         } else if let Some(info) = text.strip_prefix("```") {
+            // CommonMark, section 4.5: such a line begins no block, and the end of this one would begin another.
+            if info.contains('`') {
+                return Err(format!("{line}: a backtick in the information of a block"));
+            }
             let mut body = String::new();
             loop {
                 match lines.next() {
@@ -367,5 +371,7 @@ fn pages_are_read_as_steps() {
     assert_eq!(steps("```sh\na\n").unwrap_err(), "1: a block without end");
     assert!(steps("x\n\n    cargo xtask help\n").is_err());
     assert_eq!(steps("```bash\na\n```").unwrap_err(), "1: no block `bash`");
+    let backtick = steps("```sh not run: by `time`\na\n```").unwrap_err();
+    assert_eq!(backtick, "1: a backtick in the information of a block");
     assert_eq!(steps("<!-- tell: x -->").unwrap_err(), "1: no comment `tell`");
 }

@@ -14,6 +14,7 @@ pub mod language;
 mod prefix_sets;
 pub mod route_table;
 pub mod router_graph;
+pub mod sample;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 

@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use fingerpost_packet::frame::wire::{EtherMut, Ip4, Ip6, ether};
+use fingerpost_packet::frame::wire::{EtherMut, IP4_BYTES, IP6_BYTES, Ip4, Ip6, ether};
 use fingerpost_packet::frame::{Batch, DropReason, Hop, Note};
 use fingerpost_packet::graph::{Context, Element, ElementClass, Made};
 use fingerpost_packet::language::ClassSpec;
@@ -54,10 +54,17 @@ impl ClusterOutput {
         let (ipv6, own) = match frame[HEADER_BYTES..].first().map(|byte| byte >> 4) {
             Some(4) => {
                 let ip = Ip4::at(frame, HEADER_BYTES).ok_or(DropReason::TooShort)?;
+                let lengths = ip.header_len()..=frame.len() - HEADER_BYTES;
+                if ip.header_len() < IP4_BYTES || !lengths.contains(&ip.total_len()) {
+                    return Err(DropReason::FabricMalformed);
+                }
                 (false, cx.forwarding.ports.own_v4.binary_search(&ip.dst()).is_ok())
             }
             Some(6) => {
                 let ip = Ip6::at(frame, HEADER_BYTES).ok_or(DropReason::TooShort)?;
+                if IP6_BYTES + ip.payload_len() > frame.len() - HEADER_BYTES {
+                    return Err(DropReason::FabricMalformed);
+                }
                 (true, cx.forwarding.ports.own_v6.binary_search(&ip.dst()).is_ok())
             }
             _ => return Err(DropReason::FabricMalformed),

@@ -115,6 +115,9 @@ impl Cutter {
         let whole = packet.bytes();
         let ip = Ip4::at(whole, network).ok_or(DropReason::TooShort)?;
         let (len, header_len) = (ip.total_len(), ip.header_len());
+        if header_len < IP4_BYTES {
+            return Err(DropReason::BadLength);
+        }
         let header = whole.get(network..network + header_len).ok_or(DropReason::TooShort)?;
         let payload =
             whole.get(network + header_len..network + len).ok_or(DropReason::BadLength)?;
@@ -394,6 +397,18 @@ mod tests {
         assert_eq!(stage.drops(), [(DropReason::BadLength, 1), (DropReason::TooBig, 1)]);
         let left = run(&mut stage, &format!("{HEAD} off 65432\nbytes 100"), 68);
         assert_eq!(shape(&left), [(8179, 68, true), (8185, 68, true), (8191, 24, false)]);
+    }
+
+    #[test]
+    fn a_header_shorter_than_any_is_dropped() {
+        for words in 0..5 {
+            let mut stage = Stage::default();
+            let mut frame = stage.frame(&format!("{HEAD}\nbytes 1000"));
+            frame[14] = 0x40 | words;
+            let packet = stage.packet("wide", &frame, Note::of_mtu(576));
+            assert_eq!(stage.run(&mut Ip4Fragment::default(), vec![packet]).len(), 0);
+            assert_eq!(stage.drops(), [(DropReason::BadLength, 1)], "{words} words");
+        }
     }
 
     #[test]

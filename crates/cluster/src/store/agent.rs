@@ -320,8 +320,14 @@ impl Agent {
         let version = self.parameters.version();
         self.dirty |= std::mem::replace(&mut self.own.parameters, version) != version;
     }
+
     /// Lists all members, takes a number and writes the own record.
     fn register(&mut self, store: &mut dyn Store, clock: Clock) -> Result<(), AgentError> {
+        // The session may be about to end, and not every store renews it with a record that is put under it.
+        match store.keep_alive() {
+            Ok(()) | Err(StoreError::LeaseLost) => {}
+            Err(error) => return Err(error.into()),
+        }
         let found = store.list(MEMBERS)?;
         let mut records = BTreeMap::new();
         for entry in &found.items {
@@ -486,7 +492,8 @@ impl Agent {
         let mut membership = if self.own.number == 0 {
             Membership::default()
         } else {
-            Membership::new(Some(&self.own), &self.records, self.revision)
+            let before = &self.membership.members;
+            Membership::new(Some(&self.own), before, &self.records, self.revision)
         };
         membership.store_lost_since = self.lost_since;
         if self.twin {
@@ -711,6 +718,21 @@ mod tests {
         a.step(10);
         a.step(60);
         assert_eq!(a.members(), both);
+    }
+
+    #[test]
+    fn a_new_registration_renews_the_session() {
+        let memory = Memory::default();
+        let mut a = Node::new(&memory, "a", 0);
+        a.session = memory.open(Duration::from_secs(1));
+        a.step(1);
+        std::thread::sleep(Duration::from_millis(700));
+        memory.stop(true);
+        a.step(2);
+        memory.stop(false);
+        assert!(a.step(4).wait.is_zero());
+        std::thread::sleep(Duration::from_millis(600));
+        assert!(memory.open(TTL).get("member/a").unwrap().is_some());
     }
 
     #[test]

@@ -51,7 +51,7 @@ pub fn membership(members: &[Member], cluster: u8, digest: u32) -> Result<Member
         let checked = record.check().map(|()| record);
         records.insert(member.id.clone(), checked);
     }
-    let membership = Membership::new(None, &records, 0);
+    let membership = Membership::new(None, &[], &records, 0);
     match membership.conflicts.first() {
         Some(conflict) => Err(conflict.clone()),
         None => Ok(membership),

@@ -252,15 +252,18 @@ pub struct Membership {
 }
 
 impl Membership {
-    /// The membership of these records by id. The own record comes first where two conflict, then the order of ids.
+    /// The membership of these records by id. Where two conflict, the own record comes first, then those of the members
+    /// `before`, then the order of numbers: a node that joins does not put out one that is there.
     #[must_use]
     pub fn new(
         own: Option<&Record>,
+        before: &[Record],
         records: &BTreeMap<String, Result<Record, ValueError>>,
         revision: u64,
     ) -> Self {
         let mut membership = Self { revision, ..Self::default() };
         membership.members.extend(own.cloned());
+        let mut others = Vec::new();
         for (id, record) in records {
             match record {
                 Ok(record) if own.is_some_and(|own| own.id == record.id) => {}
@@ -268,13 +271,16 @@ impl Membership {
                     let why = ValueError::Malformed(format!("it names itself {}", record.id));
                     membership.conflicts.push(Conflict::Unreadable { id: id.clone(), why });
                 }
-                Ok(record) => membership.add(own, record),
+                Ok(record) => others.push(record),
                 Err(why) => {
                     let conflict = Conflict::Unreadable { id: id.clone(), why: why.clone() };
                     membership.conflicts.push(conflict);
                 }
             }
         }
+        let joins = |record: &Record| !before.iter().any(|member| member.id == record.id);
+        others.sort_by_key(|record| (joins(record), record.number));
+        others.into_iter().for_each(|record| membership.add(own, record));
         membership.members.sort_by_key(|record| record.number);
         membership
     }
@@ -301,7 +307,8 @@ impl Membership {
 }
 
 /// What two members have that only one may.
-fn clash(first: &Record, second: &Record) -> Option<Conflict> {
+#[must_use]
+pub fn clash(first: &Record, second: &Record) -> Option<Conflict> {
     let (a, b) = (first.id.clone(), second.id.clone());
     if first.number == second.number {
         return Some(Conflict::SameNumber { number: first.number, first: a, second: b });
@@ -324,7 +331,7 @@ pub mod testing {
             Ok(record) => {
                 assert_eq!(Record::parse(&record.to_bytes()), Ok(record.clone()));
                 let records = [(record.id.clone(), Ok(record.clone()))].into();
-                assert_eq!(Membership::new(Some(&record), &records, 1).members, [record]);
+                assert_eq!(Membership::new(Some(&record), &[], &records, 1).members, [record]);
             }
             Err(error) => assert!(!error.to_string().is_empty()),
         }
@@ -361,7 +368,7 @@ mod tests {
 
     fn joined(own: &Record, others: &[Record]) -> Membership {
         let records = others.iter().map(|record| (record.id.clone(), Ok(record.clone())));
-        Membership::new(Some(own), &records.collect(), 1)
+        Membership::new(Some(own), &[], &records.collect(), 1)
     }
 
     #[test]
@@ -442,17 +449,33 @@ mod tests {
             [
                 "members m and a both have number 1; a is left out",
                 "member b has other cluster settings (digest 0000beef, this node 00000000)",
-                "member c has cluster id 9, this node 0; it is left out",
                 "members b and d both have number 2; d is left out",
+                "member c has cluster id 9, this node 0; it is left out",
                 "members m and e both have loopback 192.0.2.1; e is left out",
             ]
         );
     }
 
     #[test]
+    fn a_node_that_joins_puts_no_member_out() {
+        let loopback = Some(Ipv4Addr::new(192, 0, 2, 2));
+        let old = Record { loopback, ..member("b", 2) };
+        let new = Record { loopback, ..member("aa", 3) };
+        let both = joined(&member("a", 1), &[new.clone(), old.clone()]);
+        assert_eq!(both.members, [member("a", 1), old.clone()], "{:?}", both.conflicts);
+        // The number that is free may be a lower one.
+        let new = Record { number: 1, ..new };
+        let records = [("aa".to_owned(), Ok(new)), ("b".to_owned(), Ok(old.clone()))].into();
+        let own = member("c", 4);
+        let found = Membership::new(Some(&own), std::slice::from_ref(&old), &records, 1);
+        assert_eq!(found.members, [old, own]);
+        assert_eq!(found.conflicts.len(), 1);
+    }
+
+    #[test]
     fn a_record_under_the_name_of_another_is_left_out() {
         let records = [("b".to_owned(), Ok(member("c", 2)))].into();
-        let found = Membership::new(Some(&member("a", 1)), &records, 1);
+        let found = Membership::new(Some(&member("a", 1)), &[], &records, 1);
         assert_eq!(found.members, [member("a", 1)]);
         assert_eq!(
             found.conflicts[0].to_string(),

@@ -153,11 +153,11 @@ pub fn choose(
     }
     let mut draws = Rng::new(word);
     if !members.direct(from, to) {
-        let first = members.intermediate(from, to, None, &mut draws)?;
-        return choice(
-            Path::By(shorter(members, from, to, first, local, settings, &mut draws)),
-            Why::NoDirect,
-        );
+        let by = match members.intermediate(from, to, None, &mut draws) {
+            Some(first) => shorter(members, from, to, first, local, settings, &mut draws),
+            None => members.last_resort(from, to, &mut draws)?,
+        };
+        return choice(Path::By(by), Why::NoDirect);
     }
     match settings.rule {
         Rule::Vlb => {
@@ -295,6 +295,13 @@ mod tests {
             members.set_node(3, NodeState::Draining);
             near(shares(rule, &members, &EMPTY), [0.0, 0.0, 0.0, 0.0, 1.0]);
             members.set_link(4, 1, false);
+            let by = Choice { path: Path::By(3), why: Why::NoDirect };
+            assert_eq!(
+                choose(&settings(rule), &members, 0, 1, &EMPTY, 5),
+                Some(by),
+                "nothing else"
+            );
+            members.set_node(3, NodeState::Down);
             assert_eq!(choose(&settings(rule), &members, 0, 1, &EMPTY, 5), None);
             members.set_link(0, 1, true);
             near(shares(rule, &members, &EMPTY), [0.0, 1.0, 0.0, 0.0, 0.0]);

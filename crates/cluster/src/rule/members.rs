@@ -107,9 +107,9 @@ impl Members {
         self.epoch
     }
 
-    /// State of a node.
+    /// State of a node; one that is no member is down.
     pub fn node(&self, node: NodeId) -> NodeState {
-        self.states[usize::from(node)]
+        self.states.get(usize::from(node)).copied().unwrap_or(NodeState::Down)
     }
 
     /// Changes the state of a node.
@@ -184,35 +184,55 @@ impl Members {
 
     /// Exact draw: the eligible intermediates are counted by weight, then walked.
     #[cold]
-    #[allow(
-        clippy::cast_possible_truncation,
-        reason = "a node is a u16, the product's top half below the sum"
-    )]
     fn search(&self, from: NodeId, to: NodeId, not: Option<NodeId>, word: u64) -> Option<NodeId> {
-        let rows = |node: NodeId| usize::from(node) * self.words;
-        let (leaving, reaching) =
-            (&self.leaving[rows(from)..][..self.words], &self.reaching[rows(to)..][..self.words]);
-        let each = || {
-            (0..self.words)
-                .flat_map(move |at| {
-                    let mut bits = leaving[at] & reaching[at] & self.carriers[at] & self.alive[at];
-                    std::iter::from_fn(move || {
-                        let first = (bits != 0).then(|| bits.trailing_zeros() as usize)?;
-                        bits &= bits - 1;
-                        Some((at * 64 + first) as NodeId)
-                    })
-                })
-                .filter(move |&by| by != from && by != to && Some(by) != not)
-        };
+        let each = || self.between(from, to, &self.carriers).filter(move |&by| Some(by) != not);
         let weight = |by: NodeId| u64::from(self.weights[usize::from(by)]);
-        let sum: u64 = each().map(weight).sum();
-        let mut left = ((u128::from(word) * u128::from(sum)) >> 64) as u64;
+        let mut left = below(word, each().map(weight).sum());
         each().find(|&by| {
             let found = left < weight(by);
             left = left.wrapping_sub(weight(by));
             found
         })
     }
+
+    /// Usable intermediate of a pair where none is eligible, drawn evenly: one that drains or has no weight is better than
+    /// no path.
+    #[cold]
+    pub(super) fn last_resort(&self, from: NodeId, to: NodeId, draws: &mut Rng) -> Option<NodeId> {
+        if !bit(&self.alive, from) || !bit(&self.alive, to) {
+            return None;
+        }
+        let each = || self.between(from, to, &self.alive);
+        let at = below(draws.word(), each().count() as u64);
+        each().nth(usize::try_from(at).ok()?)
+    }
+
+    /// Nodes of a row that are alive and have a link from one end of a path and one to the other.
+    fn between<'a>(
+        &'a self,
+        from: NodeId,
+        to: NodeId,
+        row: &'a [u64],
+    ) -> impl Iterator<Item = NodeId> + 'a {
+        let rows = |node: NodeId| usize::from(node) * self.words;
+        let (leaving, reaching) =
+            (&self.leaving[rows(from)..][..self.words], &self.reaching[rows(to)..][..self.words]);
+        let each = (0..self.words).flat_map(move |at| {
+            let mut bits = leaving[at] & reaching[at] & row[at] & self.alive[at];
+            std::iter::from_fn(move || {
+                let first = (bits != 0).then(|| bits.trailing_zeros() as usize)?;
+                bits &= bits - 1;
+                NodeId::try_from(at * 64 + first).ok()
+            })
+        });
+        each.filter(move |&by| by != from && by != to)
+    }
+}
+
+/// A number below `sum`, or 0, by a random word.
+#[allow(clippy::cast_possible_truncation, reason = "the product's top half is below the sum")]
+fn below(word: u64, sum: u64) -> u64 {
+    ((u128::from(word) * u128::from(sum)) >> 64) as u64
 }
 
 #[inline]
@@ -272,8 +292,11 @@ mod tests {
         members.set_node(4, NodeState::Draining);
         assert!(members.usable(0, 4, 1) && !members.eligible(0, 4, 1));
         assert_eq!(members.intermediate(0, 1, None, &mut Rng::new(1)), None);
+        assert_eq!(members.last_resort(0, 1, &mut Rng::new(1)), Some(4));
         members.set_node(4, NodeState::Down);
         assert!(!members.usable(0, 4, 1) && !members.direct(0, 4) && !members.direct(4, 0));
+        assert_eq!(members.last_resort(0, 1, &mut Rng::new(1)), None);
+        assert_eq!(members.node(1_000), NodeState::Down, "no member");
     }
 
     #[test]

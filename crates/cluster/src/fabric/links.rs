@@ -137,7 +137,11 @@ impl Links {
         );
         let words = self.words(node).expect("a node of this cluster");
         let byte_cost = rate_bps.map_or(0, |rate| (8_000_000_000 << 16) / rate);
-        words[BYTE_COST].store(byte_cost, Relaxed);
+        if words[BYTE_COST].swap(byte_cost, Relaxed) != byte_cost {
+            // Backlogs are times: those of the old rate would fill a faster link for as long.
+            words[ALL].store(0, Relaxed);
+            words[TRANSIT].store(0, Relaxed);
+        }
         words[LIMIT].store(limit_bytes.saturating_mul(byte_cost) >> 16, Relaxed);
         // The thread of the probes may set whether it is usable meanwhile.
         let with_port = |word| Some(u64::from(port) | THERE | (word & USABLE));
@@ -351,6 +355,19 @@ mod tests {
         links.set(1, 5, None, 4000);
         assert_eq!(sent(&links, 0, Class::Local, 1000), 1000);
         assert_eq!((links.backlog_ns(1, 0), links.counts(1).bytes), (0, 1_000_000));
+    }
+
+    #[test]
+    fn another_rate_begins_without_backlog() {
+        let links = links();
+        links.set(1, 5, Some(1_000_000), u64::MAX >> 20);
+        assert_eq!(sent(&links, 0, Class::Local, 100), 100);
+        assert!(links.backlog_ns(1, 0) > 500_000_000);
+        links.set(1, 6, Some(1_000_000), u64::MAX >> 20);
+        assert!(links.backlog_ns(1, 0) > 500_000_000, "the same rate");
+        links.set(1, 6, Some(10_000_000_000), 300_000);
+        assert_eq!(links.backlog_ns(1, 0), 0);
+        assert_eq!(sent(&links, 0, Class::Local, 100), 100);
     }
 
     #[test]

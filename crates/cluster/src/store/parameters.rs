@@ -24,6 +24,8 @@ use crate::rule::Rule;
 pub const KEY: &str = "parameters";
 /// Version of the format that this program writes and reads.
 pub const FORMAT: u32 = 1;
+/// Greatest version. A store of nonsense can name no later one, which all nodes would keep.
+pub const MOST_VERSION: u64 = 1 << 53;
 /// Longest gap that ends a flowlet: entries of the table would wrap beyond some minutes.
 pub const MOST_FLOWLET_MS: u32 = 10_000;
 /// Lowest rate of a link, in bit/s.
@@ -89,8 +91,8 @@ impl Parameters {
     }
 
     fn check(&self) -> Result<(), String> {
-        if self.version == 0 {
-            return Err("version 0, from 1 on".to_owned());
+        if !(1..=MOST_VERSION).contains(&self.version) {
+            return Err(format!("version {}, 1 to {MOST_VERSION}", self.version));
         }
         if self.flowlet_ms > MOST_FLOWLET_MS {
             return Err(format!("flowlet_ms {}, 0 to {MOST_FLOWLET_MS}", self.flowlet_ms));
@@ -184,8 +186,10 @@ impl Change {
     /// When there is no further version.
     pub fn apply(&self, before: &Parameters) -> Result<Parameters, String> {
         let mut after = before.clone();
-        after.version =
-            before.version.checked_add(1).ok_or("there is no version above 2^64 - 1")?;
+        after.version = before.version.saturating_add(1);
+        if after.version > MOST_VERSION {
+            return Err(format!("there is no version above {MOST_VERSION}"));
+        }
         after.mode = self.mode.unwrap_or(after.mode);
         after.rule = self.rule.unwrap_or(after.rule);
         after.flowlet_ms = self.flowlet_ms.unwrap_or(after.flowlet_ms);
@@ -283,7 +287,8 @@ mod tests {
         };
         for (from, to, want) in [
             ("\"format\":1", "\"format\":2", "it has format 2, this program reads format 1"),
-            ("\"version\":7", "\"version\":0", "version 0, from 1 on"),
+            ("\"version\":7", "\"version\":0", "version 0, 1 to 9007199254740992"),
+            ("\"version\":7", "\"version\":9007199254740993", "version 9007199254740993, 1 to"),
             ("\"direct\"", "\"mesh\"", "unknown variant `mesh`, expected `direct` or `vlb`"),
             ("\"flowlet_ms\":2", "\"flowlet_ms\":10001", "flowlet_ms 10001, 0 to 10000"),
             ("10000000000", "999", "rate_bps 999, at least 1000000"),
@@ -341,7 +346,7 @@ mod tests {
         let words = [("weight.b", "configured"), ("state.c.d", "active"), ("rate", "configured")];
         let none = Change::parse(words, &[]).unwrap().apply(&second).unwrap();
         assert_eq!(none, Parameters { version: 3, rule: Rule::Fixed, ..first });
-        let last = Parameters { version: u64::MAX, ..full() };
+        let last = Parameters { version: MOST_VERSION, ..full() };
         assert!(Change::default().apply(&last).is_err());
     }
 

@@ -53,7 +53,12 @@ struct Watching {
     revision: u64,
     /// What was received of the next line.
     line: Vec<u8>,
+    /// When it began.
+    since: Instant,
 }
+
+/// Longest life of a watch: nothing else tells a connection that the network between has forgotten from one without changes.
+const WATCH: Duration = Duration::from_secs(60);
 
 /// Why a request failed.
 enum Failure {
@@ -220,7 +225,13 @@ impl Etcd {
         if head.length != Length::Chunks {
             return Err(connection.wire.nonsense("a watch that has a length").into());
         }
-        Ok(Watching { connection, prefix: prefix.to_owned(), revision: after, line: Vec::new() })
+        Ok(Watching {
+            connection,
+            prefix: prefix.to_owned(),
+            revision: after,
+            line: Vec::new(),
+            since: Instant::now(),
+        })
     }
 
     /// Changes of an open watch.
@@ -313,7 +324,9 @@ impl Store for Etcd {
         let mut old_token = self.token.is_some() && self.user.is_some();
         loop {
             let open = self.watching.take();
-            let open = open.filter(|open| open.prefix == prefix && open.revision <= after);
+            let open = open.filter(|open| {
+                open.prefix == prefix && open.revision <= after && open.since.elapsed() < WATCH
+            });
             let old = open.is_some();
             let watching = open.map_or_else(|| self.begin_watch(prefix, after), Ok);
             let found = watching.and_then(|mut watching| {

@@ -162,7 +162,7 @@ impl ClusterInput {
         }
         let path = self.path(i, output, batch, cx).ok_or(DropReason::FabricDown)?;
         let hop = path.first(output);
-        let port = fabric.links.port(hop).ok_or(DropReason::FabricDown)?;
+        let port = fabric.links.usable(hop).ok_or(DropReason::FabricDown)?.port;
         let bytes = batch.frame_len(i) as u64 + EXTRA;
         if !self.queues.links.charge(&fabric.links, hop, Class::Local, bytes) {
             return Err(DropReason::FabricLinkFull);

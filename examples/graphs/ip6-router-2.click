@@ -35,10 +35,10 @@ elementclass Leave { $port, $addr, $mac, MTU $mtu |
     input [2] -> queue;
     ask [queries] -> queue;
 
-    scope [0] -> ICMP6Error($addr, unreachable, 2) -> output;
-    hops [expired] -> ICMP6Error($addr, timeexceeded) -> output;
-    fits [long] -> ICMP6Error($addr, packettoobig, PMTU ${mtu-1500}) -> output;
-    ask [failed] -> ICMP6Error($addr, unreachable, 3) -> output;
+    scope [0] -> ICMP6Error($addr, unreachable, 2, ALL 1200 350) -> output;
+    hops [expired] -> ICMP6Error($addr, timeexceeded, ALL 1200 350) -> output;
+    fits [long] -> ICMP6Error($addr, packettoobig, PMTU ${mtu-1500}, TOO_BIG 2000 1000) -> output;
+    ask [failed] -> ICMP6Error($addr, unreachable, 3, ALL 1200 350) -> output;
 }
 
 in0 :: Arrive(eth0, 1, $ADDR0, $LINK0, $MAC0);
@@ -56,10 +56,10 @@ rt :: BSDIP6Lookup(
 );
 
 // All IPv6 packets, without their Ethernet header.
-in0, in1 -> Strip(14) -> CheckIP6Header -> rt;
+in0, in1 -> Strip(14) -> CheckIP6Header(MARTIANS true) -> rt;
 
 // What is for the router itself: pings are answered, and the answers routed; the rest is counted.
-host :: ICMPPingResponder -> rt;
+host :: ICMPPingResponder(TTL 64) -> rt;
 host [1] -> rest :: Discard;
 rt => host, out0, out1;
 

@@ -47,10 +47,10 @@ elementclass Leave { $port, $color, $addr, $mac, MTU $mtu |
     input [1] -> [1] ask;
     input [2] -> queue;
 
-    redirect [1] -> ICMPError($addr, redirect, host) -> output;
-    options [1] -> ICMPError($addr, parameterproblem) -> output;
-    ttl [expired] -> ICMPError($addr, timeexceeded) -> output;
-    fragment [too_big] -> ICMPError($addr, unreachable, needfrag) -> output;
+    redirect [1] -> ICMPError($addr, redirect, host, ALL 1200 350) -> output;
+    options [1] -> ICMPError($addr, parameterproblem, ALL 1200 350) -> output;
+    ttl [expired] -> ICMPError($addr, timeexceeded, ALL 1200 350) -> output;
+    fragment [too_big] -> ICMPError($addr, unreachable, needfrag, TOO_BIG 2000 1000) -> output;
 }
 
 in0 :: Arrive(eth0, 1, $ADDR0, $MAC0);
@@ -86,7 +86,7 @@ in1 -> Strip(14)
     -> rt;
 
 // What is for the router itself: pings are answered, and the answers routed; the rest is counted.
-host :: ICMPPingResponder -> rt;
+host :: ICMPPingResponder(TTL 64) -> rt;
 host [1] -> rest :: Discard;
 rt => host, out0, out1, nowhere :: Discard;
 

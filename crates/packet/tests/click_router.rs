@@ -217,7 +217,7 @@ fn errors_come_from_the_port_they_leave_by() {
         let ip = Ip4::at(error, ETHER_BYTES).unwrap();
         // Made with the address of the port behind which it happened; sent with that of the way back.
         assert_eq!((ip.src(), ip.dst()), (OURS[0].addr, PEERS[0].addr));
-        assert_eq!((ip.ttl(), sum_is_valid(ip.raw_sum())), (63, true));
+        assert_eq!((ip.ttl(), sum_is_valid(ip.raw_sum())), (199, true));
         assert_eq!(error[34..36], kind);
         assert_eq!(u32::from_be_bytes(error[38..42].try_into().unwrap()), word);
         assert_eq!(wire::checksum::checksum(&error[34..]), 0);

@@ -53,6 +53,9 @@ const GRAPHS: &[Subject] = &[
     ordered("FromDevice(a) -> EtherMirror -> ToDevice(a)"),
     ordered("FromDevice(a) -> Queue(2000) -> Counter -> ToDevice(b)"),
     ordered("FromDevice(a) -> Queue(2000) -> Unqueue(7) -> ToDevice(b)"),
+    ordered("FromDevice(a) -> SimpleQueue(2000) -> Unqueue -> NotifierQueue(2000) -> Unqueue -> FullNoteQueue(2000) -> Unqueue
+        -> QuickNoteQueue(2000) -> Unqueue -> ThreadSafeQueue(2000) -> Unqueue -> FrontDropQueue(2000) -> ToDevice(b)"),
+    makes("FromDevice(a) -> q :: MixedQueue(2000) -> ToDevice(b); FromDevice(c) -> [1] q"),
     ordered("FromDevice(a) -> Queue(2000) -> Discard; Idle -> ControlSocket@9 :: Idle -> Discard"),
     ordered("FromDevice(a) -> c :: Classifier(12/0806, 12/0800, 12/86dd, -);
         c [0] -> Queue(2000) -> [0] r :: RoundRobinSched -> ToDevice(b); c [1] -> Queue(2000) -> [1] r;
@@ -111,7 +114,7 @@ const GRAPHS: &[Subject] = &[
         more :: IPLookup(10.0.0.0/8 2); rt6 :: IP6Lookup(2001:db8::/32 0);
         Idle -> rt => Discard, Discard; Idle -> more => Discard, Discard, Discard; Idle -> rt6 -> Discard"),
     ordered("FromDevice(a) -> d :: VLANDecap -> VLANEncap(VLAN_ID 9, VLAN_PCP 3) -> VLANEncap(ANNO, ETHERTYPE 0x88a8)
-        -> s :: StripEtherVLANHeader -> SetVLANAnno(0x6007) -> EtherVLANEncap(0x0800, 2:0:0:0:0:1, 2:0:0:0:0:2, ANNO)
+        -> s :: StripEtherVLANHeader(-1) -> SetVLANAnno(0x6007) -> EtherVLANEncap(0x0800, 2:0:0:0:0:1, 2:0:0:0:0:2, ANNO)
         -> ToDevice(b); s [untagged] -> StripEtherVLANHeader(3) -> ToDevice(c)"),
     ordered("FromDevice(a) -> m :: Meter(10, 20) -> BandwidthMeter(1Mbps) -> s :: RatedSplitter(1000)
         -> Queue(2000) -> RatedUnqueue(500) -> ToDevice(b); m [1] -> Discard; m [2] -> Discard;

@@ -20,18 +20,21 @@
 //! relation   = "=" | "==" | "!=" | "<" | ">" | "<=" | ">="      without one: =
 //! ```
 //!
-//! Bytes at an offset are those of `ip` (IPv4), `ip6`, `tcp`, `udp`, `icmp` and `icmp6` headers and what is behind them, or
-//! of any transport header (`transp`); `LENGTH` is 1, 2 or 4, and 1 unless it is given.
+//! Bytes at an offset are those of `ip` (IPv4), `ip6`, `tcp`, `udp`, `icmp` and `icmp6` headers and what is behind
+//! them, or of any transport header (`transp`); `LENGTH` is 1, 2 or 4, and 1 unless it is given.
 //!
 //! `LOW-HIGH` in place of a number or a port means all numbers from the one to the other, without a relation.
+//!
+//! Without a direction `!=`, `<` and `<=` hold for both ends, the other relations for either: `port < 1024` is `not
+//! port >= 1024` of a packet with ports. `src and dst` turns that round.
 //!
 //! A value without words of its own takes those of the primitive before it: `src host 1.2.3.4 or 5.6.7.8`,
 //! `tcp port http or https`, `ip ttl < 5 or > 250`.
 //!
-//! A primitive holds only for packets that have the field: `port` for whole packets and first fragments of
-//! TCP and UDP, `ip id` and `ip hl` (in words of 4 bytes) for IPv4. So `port != 80` wants other ports than
-//! 80, and `not port 80` takes packets without ports as well. `ip frag` takes each IPv6 packet with a
-//! fragment header, `ip laterfrag` fragments other than the first, which have no ports; `ip ect` packets that are ECN-capable, marked or not.
+//! A primitive holds only for packets that have the field: `port` for whole packets and first fragments of TCP and
+//! UDP, `ip id` and `ip hl` (in words of 4 bytes) for IPv4. So `port != 80` wants other ports than 80, and `not port
+//! 80` takes packets without ports as well. `ip frag` takes each IPv6 packet with a fragment header, `ip laterfrag`
+//! fragments other than the first, which have no ports; `ip ect` packets that are ECN-capable, marked or not.
 //!
 //! Source: the manual page of Click's IPFilter. Differs: addresses of IPv6, whose
 //! packets have all these fields but the two, and bytes of their own (`ip6[7]`); ranges, names of DSCPs, `established`
@@ -575,6 +578,9 @@ impl<'a> Parser<'a> {
             Direction::Either => {
                 Ok(Expr::any([both(one(Direction::Src))?, both(one(Direction::Dst))?]))
             }
+            Direction::Both => {
+                Ok(Expr::all([both(one(Direction::Src))?, both(one(Direction::Dst))?]))
+            }
             direction => both(one(direction)),
         }
     }
@@ -626,10 +632,11 @@ fn is_protocol(protocol: u8) -> Expr<Field> {
     number(Field::Protocol, 0xff, Relation::Equal, protocol.into())
 }
 
-/// One test of one end or the other, or of both. What differs from a value differs at both ends where
-/// equality would be that of either.
+/// One test of one end or the other, or of both. As in Click `!=`, `<` and `<=` are the contraries of `=`, `>=` and
+/// `>`: they hold for both ends where those would hold for either.
 fn ends(direction: Direction, relation: Relation, of: impl Fn(bool) -> Expr<Field>) -> Expr<Field> {
-    match (direction, relation == Relation::Differs) {
+    let contrary = matches!(relation, Relation::Differs | Relation::Below | Relation::AtMost);
+    match (direction, contrary) {
         (Direction::Src, _) => of(true),
         (Direction::Dst, _) => of(false),
         (Direction::Either, false) | (Direction::Both, true) => Expr::any([of(true), of(false)]),

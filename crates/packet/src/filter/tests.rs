@@ -89,6 +89,12 @@ fn primitives() {
         ("not port 53", "1010110111"),
         ("src port < 54", "0101001000"),
         ("port >= 4000", "1100000000"),
+        // As Click has it, the contrary of `>=` and `>`.
+        ("port < 4000", "0001001100"),
+        ("port <= 80", "0001001100"),
+        ("port < 54", "0001001000"),
+        ("src and dst port < 54", "0101001100"),
+        ("src or dst port > 53", "1100000100"),
         ("icmp type echo", "0000100000"),
         ("icmp6 type echo or 1", "0000010000"),
         ("icmp type != 3", "0000100000"),
@@ -277,8 +283,9 @@ impl Plain {
                     return false;
                 }
                 let port_at = |at: usize| Some(word(transport_bytes, at)?.into());
-                if *sign == "!=" {
-                    let one = |at| number(port_at(at), "=", (*port).into());
+                let contraries = [("!=", "="), ("<", ">="), ("<=", ">")];
+                if let Some((_, other)) = contraries.iter().find(|pair| pair.0 == *sign) {
+                    let one = |at| number(port_at(at), other, (*port).into());
                     return !both(ends, one(0), one(2));
                 }
                 let one = |at| number(port_at(at), sign, (*port).into());

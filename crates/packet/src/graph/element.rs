@@ -38,6 +38,10 @@ pub trait Element: Send {
     fn keeps_time(&self) -> bool {
         false
     }
+    /// Packets that it takes before it is full, of an element that holds its sources back ([`crate::graph::Made`]).
+    fn room(&self) -> usize {
+        usize::MAX
+    }
     /// Packets that it keeps at the moment.
     fn held(&self) -> Held {
         Held::default()
@@ -65,6 +69,11 @@ pub trait Element: Send {
 pub trait Inputs {
     /// Pulls packets at an input: as many as `into` has room for come, or fewer.
     fn pull(&mut self, input: u16, into: &mut Batch, cx: &mut Context<'_>);
+    /// Packets that queues behind the outputs take before all of them are full: for sources, which wait where there is
+    /// no room (Click's full notes). Unbounded where a way leads elsewhere.
+    fn room(&self) -> usize {
+        usize::MAX
+    }
 }
 
 /// How many packets are kept, received ones and those of our own making apart: the law of

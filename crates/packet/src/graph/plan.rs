@@ -66,6 +66,8 @@ pub struct Node {
     pub outputs: Vec<Option<Edge>>,
     /// Pulling inputs by number.
     pub inputs: Vec<Option<Upstream>>,
+    /// Queues behind its outputs that hold it back.
+    pub(super) heeds: Vec<NodeId>,
     made: Made,
     kept: Option<Kept>,
 }
@@ -131,7 +133,8 @@ impl Plan {
         Self::given(before, configuration, registry.into(), &[])
     }
 
-    /// A plan whose elements of certain classes, by name, get a state from outside, or none: not that of the plan before.
+    /// A plan whose elements of certain classes, by name, get a state from outside, or none: not that of the plan
+    /// before.
     ///
     /// # Errors
     /// As [`Plan::of`].
@@ -359,6 +362,7 @@ impl<'a> Planner<'a> {
             class,
             outputs: vec![None; element.outputs as usize],
             inputs: vec![None; element.inputs as usize],
+            heeds: Vec::new(),
             made,
             kept,
         });
@@ -390,6 +394,18 @@ impl<'a> Planner<'a> {
         {
             self.nodes[wire.to as usize].made.polled = true;
         }
+        // A source that is pulled from makes packets when it is asked.
+        for wire in connections.iter().filter(pulled) {
+            let node = &mut self.nodes[wire.from as usize];
+            if node.inputs.is_empty() {
+                node.made.polled = false;
+            }
+        }
+        for at in 0..self.nodes.len() {
+            if self.nodes[at].made.heeds {
+                self.nodes[at].heeds = self.queues_behind(at).unwrap_or_default();
+            }
+        }
         // Only now it is known which inputs pull.
         for wire in connections.iter().filter(pulled) {
             let through = self.through(wire);
@@ -398,6 +414,24 @@ impl<'a> Planner<'a> {
             }
         }
         self.refuse_pull_cycles();
+    }
+
+    /// The queues that packets of a node reach, where all of its ways end in queues that hold it back.
+    fn queues_behind(&self, from: usize) -> Option<Vec<NodeId>> {
+        let (mut found, mut seen, mut open) = (Vec::new(), HashSet::from([from]), vec![from]);
+        while let Some(at) = open.pop() {
+            let node = &self.nodes[at];
+            if node.made.holds_back {
+                found.push(numbered(at));
+                continue;
+            }
+            if node.outputs.iter().all(Option::is_none) {
+                return None;
+            }
+            let behind = node.outputs.iter().flatten().map(|edge| usize::from(edge.node));
+            open.extend(behind.filter(|&next| seen.insert(next)));
+        }
+        Some(found)
     }
 
     /// An agnostic output that is pulled pulls from the first input that it is joined to.

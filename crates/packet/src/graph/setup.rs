@@ -269,6 +269,8 @@ pub struct Made {
     pub(crate) make: Make,
     pub(crate) handlers: Vec<Handler>,
     pub(crate) polled: bool,
+    pub(crate) heeds: bool,
+    pub(crate) holds_back: bool,
     pub(crate) receives: Receives,
     pub(crate) holds: usize,
     pub(crate) control_socket: Option<(Listen, SessionOptions)>,
@@ -281,6 +283,8 @@ impl Made {
             make: Arc::new(move |instance| Box::new(make(instance))),
             handlers: Vec::new(),
             polled: false,
+            heeds: false,
+            holds_back: false,
             receives: Receives::Nothing,
             holds: 0,
             control_socket: None,
@@ -291,6 +295,21 @@ impl Made {
     #[must_use]
     pub fn polled(mut self) -> Self {
         self.polled = true;
+        self
+    }
+
+    /// It is a source that queues behind it hold back: its turns ask [`Inputs::room`](super::Inputs::room). A source
+    /// whose output is pulled has no turns.
+    #[must_use]
+    pub fn heeds(mut self) -> Self {
+        self.heeds = true;
+        self
+    }
+
+    /// It holds sources before it back while it is full.
+    #[must_use]
+    pub fn holds_back(mut self) -> Self {
+        self.holds_back = true;
         self
     }
 

@@ -404,6 +404,13 @@ mod tests {
         };
         let good = |config| run(config, source).0.unwrap();
         assert_eq!(good("\\<ff 00>"), (Some(vec![255, 0]), vec![]));
+        let bytes = |text| good(text).0.unwrap();
+        assert_eq!(
+            bytes("\\<1 2 // abc >\n 3/* > ff */4 5>"),
+            [0x12, 0x34],
+            "an odd digit is none"
+        );
+        assert_eq!(bytes("\"a\\<6 /* \" */ 2>c\""), *b"abc");
         assert_eq!(good("PORTS 1 0x2 '3', DATA \"a b\""), (Some(b"a b".to_vec()), vec![1, 2, 3]));
         assert_eq!(run("PORTS 1 x", source).1, ["9 `q` (Queue): PORTS: `x` is no whole number"]);
     }

@@ -355,12 +355,12 @@ impl Iterator for Pieces<'_> {
                 (PieceKind::Single, end.unwrap_or(bytes.len()))
             }
             b'"' => {
-                let end = double_end(bytes, start + 1);
+                let end = double_end(self.text, start + 1);
                 closed = end.is_some();
                 (PieceKind::Double, end.unwrap_or(bytes.len()))
             }
             b'\\' if next == Some(&b'<') => {
-                let end = find(bytes, start + 2, b'>');
+                let end = hex_end(self.text, start + 2);
                 closed = end.is_some();
                 (PieceKind::Hex, end.unwrap_or(bytes.len()))
             }
@@ -413,11 +413,27 @@ fn find(bytes: &[u8], from: usize, wanted: u8) -> Option<usize> {
 }
 
 /// Past the end of a double quote whose inside begins at `at`.
-fn double_end(bytes: &[u8], mut at: usize) -> Option<usize> {
+fn double_end(text: &str, mut at: usize) -> Option<usize> {
+    let bytes = text.as_bytes();
     loop {
         match bytes.get(at)? {
             b'"' => return Some(at + 1),
+            b'\\' if bytes.get(at + 1) == Some(&b'<') => at = hex_end(text, at + 2)?,
             b'\\' => at += 2,
+            _ => at += 1,
+        }
+    }
+}
+
+/// Past the end of bytes in hexadecimal that begin at `at`: comments among them may hold a `>`.
+fn hex_end(text: &str, mut at: usize) -> Option<usize> {
+    let bytes = text.as_bytes();
+    loop {
+        match bytes.get(at)? {
+            b'>' => return Some(at + 1),
+            b'/' if matches!(bytes.get(at + 1), Some(b'/' | b'*')) => {
+                at = comment_end(text, at).0;
+            }
             _ => at += 1,
         }
     }
@@ -505,6 +521,7 @@ mod tests {
         assert_eq!(bad("(a 'b)"), "4 this quote does not end");
         assert_eq!(bad("(\"b\\\")"), "2 this quote does not end");
         assert_eq!(bad("(\\<41)"), "2 this `\\<` does not end");
+        assert_eq!(bad("(\\<41 /* > */)"), "2 this `\\<` does not end");
         assert_eq!(bad("(/* )"), "2 this comment does not end");
         assert_eq!(bad("a)"), "2 `)` means nothing here");
     }

@@ -106,18 +106,33 @@ fn escapes(mut bytes: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Bytes in hexadecimal up to `>`; what follows it.
-fn hex<'a>(bytes: &'a [u8], out: &mut Vec<u8>) -> &'a [u8] {
-    let end = bytes.iter().position(|&byte| byte == b'>');
-    let (inside, after) = match end {
-        Some(end) => (&bytes[..end], &bytes[end + 1..]),
-        None => (bytes, &[][..]),
-    };
-    let digits: Vec<u8> = inside.iter().copied().filter(u8::is_ascii_hexdigit).collect();
-    for pair in digits.chunks(2) {
-        out.push(pair.iter().fold(0, |n, &b| (n << 4) | nibble(b)));
+/// Bytes in hexadecimal up to `>`; what follows it. Comments are skipped, and so is a digit without a second one.
+fn hex<'a>(mut bytes: &'a [u8], out: &mut Vec<u8>) -> &'a [u8] {
+    let mut high = None;
+    while let Some((&first, rest)) = bytes.split_first() {
+        bytes = match (first, rest.first()) {
+            (b'>', _) => return rest,
+            (b'/', Some(b'/')) => past(rest, b"\n"),
+            (b'/', Some(b'*')) => past(&rest[1..], b"*/"),
+            _ => rest,
+        };
+        if first.is_ascii_hexdigit() {
+            high = match high {
+                None => Some(nibble(first)),
+                Some(high) => {
+                    out.push((high << 4) | nibble(first));
+                    None
+                }
+            };
+        }
     }
-    after
+    bytes
+}
+
+/// What follows the first occurrence of `end`.
+fn past<'a>(bytes: &'a [u8], end: &[u8]) -> &'a [u8] {
+    let found = bytes.windows(end.len()).position(|window| window == end);
+    found.map_or(&[], |found| &bytes[found + end.len()..])
 }
 
 fn nibble(digit: u8) -> u8 {

@@ -4,7 +4,8 @@
 //! Source: Click's `ARPQuerier`; RFC 826, RFC 1122 2.3.2, RFC 5227. Ports, waiting and resolution are those of
 //! [`super::querier`]. Addresses are kept for `TIMEOUT` (5 minutes), and confirmed after `POLL_TIMEOUT` (a minute).
 //! Only a packet that is for us makes a new entry; any updates one that is there. Refused are senders that no
-//! host is: groups, ourselves, and with a prefix given those outside of it.
+//! host is: groups, ourselves, and with `ONLINK true` those outside of the prefix that is given. Without it the prefix
+//! is that of the broadcast address, as in Click.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -28,15 +29,16 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         let mac = setup.args.positional::<Mac>("ETH");
         let given = Given::read(setup);
         let broadcast = setup.args.keyword::<Ipv4Addr>("BROADCAST");
+        let onlink = setup.args.keyword("ONLINK");
         setup.args.finish()?;
-        let (own, mac) = (own?, mac?);
+        let (own, mac, onlink) = (own?, mac?, onlink?.unwrap_or(false));
         // Of two addresses or one there is no broadcast (RFC 3021).
         let last = Some(own.prefix.last()).filter(|_| own.prefix.len() < 31);
         let addr = Setting::new(Ipv4Addr::from_bits(own.addr));
         let protocol = ByArp {
             addr: addr.clone(),
             mac,
-            subnet: Some(own.prefix).filter(|prefix| prefix.len() < 32),
+            subnet: Some(own.prefix).filter(|prefix| onlink && prefix.len() < 32),
             broadcast: broadcast?.map(Ipv4Addr::to_bits).or(last),
         };
         Ok(addr.handled(given?.made(protocol, setup), "ipaddr"))
@@ -47,7 +49,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
 struct ByArp {
     addr: Setting<Ipv4Addr>,
     mac: Mac,
-    /// Where all neighbors are, if that is known.
+    /// Where all neighbors are, where others are refused.
     subnet: Option<Prefix<u32>>,
     broadcast: Option<u32>,
 }
@@ -262,8 +264,18 @@ mod tests {
     }
 
     #[test]
+    fn neighbors_may_be_anywhere_unless_refused() {
+        let far = arp_frame(REPLY, End { mac: Mac([2; 6]), addr: 0x0a00_0101 }, OURS);
+        for (config, count) in [("", "1"), (", ONLINK true", "0")] {
+            let mut rig = rig(config, "");
+            rig.receive("arp", &[&far]);
+            assert_eq!(rig.read("q.count"), count, "{config}");
+        }
+    }
+
+    #[test]
     fn not_everything_is_believed() {
-        let mut rig = rig("", "");
+        let mut rig = rig(", ONLINK true", "");
         let other = End { mac: Mac([2; 6]), addr: 0x0a00_00aa };
         let from = |mac: [u8; 6], addr| End { mac: Mac(mac), addr };
         let good = arp_frame(REPLY, peer(7), OURS);

@@ -4,10 +4,11 @@
 //! packet states is cut off. A packet that is right has its network header noted, and no gateway: it goes
 //! to its own destination. One that is not goes to output 1, or ends here.
 //!
-//! Of sources, IPv4 refuses those that are listed, unless the destination is a good one: `INTERFACES
-//! 10.0.0.1/24` means the broadcast address of that prefix, 0.0.0.0 and 255.255.255.255 on one side, and
-//! 10.0.0.1 on the other. IPv6 refuses what nobody may send from or to (RFC 4291, 2.5 to 2.8) and those that are
-//! listed; `::` may query groups for an address (RFC 4862). Destinations are left to routes.
+//! Of sources, those are refused that are listed, as Click does, and none where none is. For IPv4 a good destination
+//! excepts a packet: `INTERFACES 10.0.0.1/24` means the broadcast address of that prefix, 0.0.0.0 and 255.255.255.255
+//! on one side, and 10.0.0.1 on the other; Click's old form, a list without its keyword, has the two addresses as
+//! well. With `MARTIANS true` `CheckIP6Header` also refuses what nobody may send from or to (RFC 4291, 2.5 to 2.8);
+//! `::` may query groups for an address (RFC 4862). Destinations are left to routes.
 //!
 //! `IPInputCombo(COLOR, ...)` takes whole Ethernet frames: it paints them, and cuts the Ethernet header off as well.
 //!
@@ -54,15 +55,17 @@ fn configure4(
     let bad = setup.list::<Ipv4Addr>("BADSRC");
     let good = setup.list::<Ipv4Addr>("GOODDST");
     let checksum = setup.args.keyword("CHECKSUM");
-    let offset = common(setup)?;
+    let old = old_form(setup);
+    let (old, given) = old.map_or_else(|wrong| (Err(wrong), None), |(old, at)| (Ok(old), at));
+    let offset = common(setup, given)?;
+    let old = old?;
     let mut check =
         Check4 { checksum: checksum?.unwrap_or(true), bad: Vec::new(), good: Vec::new() };
     let (interfaces, bad) = (interfaces?, bad?);
-    // Click's, unless others are named.
-    if bad.is_none() {
+    if interfaces.is_some() || old.is_some() {
         check.bad = vec![0, u32::MAX];
     }
-    check.bad.extend(bad.unwrap_or_default().into_iter().map(Ipv4Addr::to_bits));
+    check.bad.extend(old.into_iter().chain(bad).flatten().map(Ipv4Addr::to_bits));
     check.good.extend(good?.unwrap_or_default().into_iter().map(Ipv4Addr::to_bits));
     for own in interfaces.unwrap_or_default() {
         check.good.push(own.addr);
@@ -83,9 +86,11 @@ pub(crate) const CLASS6: ElementClass = ElementClass {
     summary: "checks IPv6 headers and addresses",
     configure: |setup| {
         let bad = setup.list::<Ipv6Addr>("BADADDRS");
-        let offset = common(setup)?;
+        let martians = setup.args.keyword("MARTIANS");
+        let offset = common(setup, None)?;
         let bad = bad?.unwrap_or_default().into_iter().map(Ipv6Addr::to_bits).collect();
-        Ok(made(setup, Place { offset, combo: None }, Check6 { bad }))
+        let check = Check6 { bad, martians: martians?.unwrap_or(false) };
+        Ok(made(setup, Place { offset, combo: None }, check))
     },
 };
 
@@ -94,15 +99,34 @@ const fn spec(name: &'static str) -> ClassSpec {
     ClassSpec::new(name, "1/1-2", "a/ah", "x/x").outputs(output_names)
 }
 
-/// What both take, and that this was all: the offset.
-fn common(setup: &mut Setup<'_>) -> Result<u8, ConfigError> {
+/// The arguments without keywords: `OFFSET`, or `BADSRC [, OFFSET]`.
+fn old_form(setup: &mut Setup<'_>) -> Result<(Option<Vec<Ipv4Addr>>, Option<u8>), ConfigError> {
+    let mut given = setup.args.rest();
+    let (first, second, more) = (given.next(), given.next(), given.next());
+    let Some(first) = first else { return Ok((None, None)) };
+    if let Some(more) = more {
+        return Err(setup.args.refuse(&more, "too many arguments: at most 2"));
+    }
+    if second.is_none()
+        && let Ok(offset) = first.value()
+    {
+        return Ok((None, Some(offset)));
+    }
+    let listed: Vec<_> =
+        first.words().map(|word| setup.args.read::<Ipv4Addr>(&word, "BADSRC")).collect();
+    let offset = second.map(|offset| setup.args.read(&offset, "OFFSET")).transpose();
+    Ok((Some(listed.into_iter().collect::<Result<_, _>>()?), offset?))
+}
+
+/// What both take, and that this was all: the offset, which may have been given without its keyword.
+fn common(setup: &mut Setup<'_>, given: Option<u8>) -> Result<u8, ConfigError> {
     let offset = setup.args.keyword("OFFSET");
     let verbose = setup.args.keyword::<bool>("VERBOSE");
     let details = setup.args.keyword::<bool>("DETAILS");
     setup.args.finish()?;
     verbose?;
     details?;
-    Ok(offset?.unwrap_or(0))
+    Ok(offset?.or(given).unwrap_or(0))
 }
 
 /// What is wrong with a packet, in the order of the checks; in Click's words.
@@ -174,6 +198,7 @@ impl Check for Check4 {
 
 struct Check6 {
     bad: Vec<u128>,
+    martians: bool,
 }
 
 impl Check for Check6 {
@@ -182,11 +207,11 @@ impl Check for Check6 {
         let ip = ip6_input::check_header(frame, at)?;
         let (src, dst) = (ip.src(), ip.dst());
         let discovers = src == 0 && is_multicast(dst);
-        let martian = ip6_input::is_martian(src) || is_multicast(src);
+        let martian = self.martians && (ip6_input::is_martian(src) || is_multicast(src));
         if martian && !discovers || self.bad.contains(&src) {
             return Err(DropReason::MartianSource);
         }
-        if ip6_input::is_martian(dst) {
+        if self.martians && ip6_input::is_martian(dst) {
             return Err(DropReason::MartianDestination);
         }
         Ok(at + IP6_BYTES + ip.payload_len())
@@ -248,7 +273,8 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_counted_by_reason() {
-        let text = "FromDevice(a) -> c :: CheckIPHeader(OFFSET 14) -> Discard";
+        let text =
+            "FromDevice(a) -> c :: CheckIPHeader(INTERFACES 10.9.9.9/24, OFFSET 14) -> Discard";
         let mut rig = Rig::new(&World::new(), text);
         let good = frame_v4("10.0.0.1", "192.0.2.1", 64, 17, &[0; 8]);
         let with = |change: fn(&mut Vec<u8>)| {
@@ -274,8 +300,7 @@ mod tests {
         assert!(rig.read("c.drop_details").starts_with("2\ttiny packet\n1\tbad IP version\n"));
         assert_eq!(rig.dropped(DropReason::BadChecksum), 1);
 
-        let text =
-            "FromDevice(a) -> c :: CheckIP6Header(BADADDRS 2001:db8::bad, OFFSET 14) -> Discard";
+        let text = "FromDevice(a) -> c :: CheckIP6Header(BADADDRS 2001:db8::bad, MARTIANS true, OFFSET 14) -> Discard";
         let mut rig = Rig::new(&World::new(), text);
         let dst = "2001:db8::1";
         let mut long = frame_v6("2001:db8::2", dst, 64, 17, &[0; 8]);
@@ -296,6 +321,26 @@ mod tests {
             frame_v6("2001:db8::2", "::1", 64, 17, &[]),
         ];
         assert_eq!(drops(&mut rig, &frames), "2001052");
+        let mut rig = Rig::new(&World::new(), &text.replace("MARTIANS true", "MARTIANS false"));
+        assert_eq!(drops(&mut rig, &frames), "2001010");
+    }
+
+    #[test]
+    fn without_arguments_any_source_may_send() {
+        let frame = frame_v4("0.0.0.0", "192.0.2.1", 64, 17, &[]);
+        let taken = |config: &str, frame: &[u8]| {
+            run(&CLASS4, config, 0, &[frame]).decision(0) == Decision::Output(0)
+        };
+        assert!(taken("", &frame[14..]) && taken("OFFSET 14", &frame) && taken("14", &frame));
+        let good = frame_v4("10.0.0.1", "192.0.2.1", 64, 17, &[]);
+        let old = "10.0.0.255 10.0.1.255, 14";
+        assert!(taken(old, &good) && !taken(old, &frame), "the old form has 0.0.0.0 as well");
+        let bad = frame_v4("10.0.1.255", "192.0.2.1", 64, 17, &[]);
+        assert!(!taken(old, &bad) && taken("14", &bad));
+        assert!(refused(&CLASS4, "1.2.3.4, 14, 5").contains("too many arguments"));
+        assert!(refused(&CLASS4, "x, 14").contains("BADSRC: `x`"));
+        let frame = frame_v6("::1", "2001:db8::1", 64, 17, &[]);
+        assert_eq!(run(&CLASS6, "OFFSET 14", 0, &[&frame]).decision(0), Decision::Output(0));
     }
 
     #[test]

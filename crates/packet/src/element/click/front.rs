@@ -1,8 +1,9 @@
 //! What is done at the front of a frame: `Strip` and `Unstrip` cut bytes off and bring them back, `EtherEncap`
 //! puts an Ethernet header before it.
 //!
-//! Source: Click's elements of these names. Bytes that were cut off are still there until something is written
-//! over them, as in Click. The network header stays where it is, so its offset changes with the front.
+//! Source: Click's elements of these names. Bytes that were cut off are still there until something is written over
+//! them, and what is shorter than `Strip` cuts becomes empty, both as in Click. The network header stays where it is,
+//! so its offset changes with the front.
 
 use fingerpost_route::Mac;
 
@@ -17,7 +18,7 @@ pub(crate) const STRIP: ElementClass = ElementClass {
     configure: |setup| {
         let bytes = setup.args.positional("NBYTES");
         setup.args.finish()?;
-        let bytes: u8 = bytes?;
+        let bytes: u16 = bytes?;
         Ok(Made::new(move |_| Strip { bytes }))
     },
 };
@@ -80,13 +81,18 @@ pub(super) fn grow(batch: &mut Batch, i: usize, bytes: u8) -> bool {
 }
 
 struct Strip {
-    bytes: u8,
+    bytes: u16,
 }
 
 impl Element for Strip {
     fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
         for i in 0..batch.len() {
-            cut(batch, i, self.bytes);
+            if !batch.pull_front(i, self.bytes) {
+                // It has fewer.
+                batch.truncate(i, 0);
+            }
+            let network = &mut batch.meta_mut()[i].network;
+            *network = u8::try_from(u16::from(*network).saturating_sub(self.bytes)).unwrap_or(0);
         }
     }
 }
@@ -132,7 +138,8 @@ mod tests {
         let batch = run(&STRIP, "14", 14, &[&[7; 20], &[7; 14], &[7; 13]]);
         assert_eq!((batch.bytes(0), batch.bytes(1)), (&[7; 6][..], &[][..]));
         assert_eq!((batch.meta()[0].network, batch.meta()[1].network), (0, 0));
-        assert_eq!(batch.decision(2), Decision::Drop(DropReason::TooShort));
+        assert_eq!((batch.decision(2), batch.bytes(2)), (Decision::Output(0), &[][..]));
+        assert_eq!(run(&STRIP, "300", 14, &[&[7; 400]]).frame_len(0), 100);
         assert_eq!(run(&STRIP, "4", 14, &[&[7; 20]]).meta()[0].network, 10);
 
         let batch = &mut run(&STRIP, "2", 0, &[&[1, 2, 3]]);
@@ -161,6 +168,6 @@ mod tests {
         let want = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, 9, 8];
         assert_eq!((batch.bytes(0), batch.meta()[0].network), (&want[..], 14));
         assert!(refused(&ETHER_ENCAP, "65536, x").contains("DST is missing"));
-        assert!(refused(&STRIP, "256").contains("0 to 255 are possible"));
+        assert!(refused(&STRIP, "65536").contains("0 to 65535 are possible"));
     }
 }

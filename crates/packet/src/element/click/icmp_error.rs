@@ -1,16 +1,17 @@
 //! Sends ICMP errors that a graph has decided on: `ICMPError(10.0.0.1, timeexceeded)`, and `ICMP6Error`.
 //!
-//! Source: Click's elements of these names, within RFC 1812, 4.3, and RFC 4443. Every packet ends here, and the
-//! error about it leaves by the output, to be looked up like any other. Click's `ICMP6Error` is not followed where
-//! it is wrong: the type of the offender is found behind its extension headers, a packet is quoted up to the least
-//! MTU of a link, and errors have a rate. An MTU and the offset of a bad option are those that the packet's note
-//! has ([`Cause`]), so that they need not be stated twice; `PMTU` is for packets that have none.
+//! Source: Click's elements of these names, within RFC 1812, 4.3, and RFC 4443. Every packet ends here, and the error
+//! about it leaves by the output, to be looked up like any other. Click's `ICMP6Error` is not followed where it is
+//! wrong: the type of the offender is found behind its extension headers, and a packet is quoted up to the least MTU
+//! of a link. Errors have a rate only where one is given: `ALL 1200 350` is that of the built-in router. Those of IPv4
+//! have Click's TTL, 200, and type of service, 0. An MTU and the offset of a bad option are those that the packet's
+//! note has ([`Cause`]), so that they need not be stated twice; `PMTU` is for packets that have none.
 //!
 //! A redirect names the gateway that the packet goes to. It is sent when sender and gateway are neighbors on the
 //! ingress port of the packet (RFC 1812, 5.2.7.2), as far as addresses of ports are known.
 //!
-//! What is answered and how errors are written is that of the built-in elements, [`crate::element::router::icmp4_error`] and
-//! [`crate::element::router::icmp6_error`].
+//! What is answered and how errors are written is that of the built-in elements,
+//! [`crate::element::router::icmp4_error`] and [`crate::element::router::icmp6_error`].
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -28,7 +29,7 @@ use crate::frame::wire::icmp::{
     V4_PARAMETER, V4_REDIRECT, V4_TIME_EXCEEDED, V4_UNREACHABLE, V6_PARAMETER, V6_TIME_EXCEEDED,
     V6_TOO_BIG, V6_UNREACHABLE,
 };
-use crate::frame::wire::{Ip4, Ip6};
+use crate::frame::wire::{Ip4, Ip4Mut, Ip6};
 use crate::frame::{Batch, Cause, DropReason, FLAG_FIX_SOURCE, FLAG_GENERATED, Meta, Packet};
 use crate::graph::{Context, Element, ElementClass, Made, Setup};
 use crate::language::{ClassSpec, ConfigError, Value};
@@ -96,6 +97,9 @@ const fn spec(name: &'static str) -> ClassSpec {
 
 const V4_TYPES: &[u8] = &[V4_UNREACHABLE, V4_REDIRECT, V4_TIME_EXCEEDED, V4_PARAMETER];
 const V6_TYPES: &[u8] = &[V6_UNREACHABLE, V6_TOO_BIG, V6_TIME_EXCEEDED, V6_PARAMETER];
+
+/// TTL of errors, in Click.
+const TTL: u8 = 200;
 
 /// "Fragmentation needed" of a destination unreachable.
 const NEED_FRAGMENT: u8 = 4;
@@ -169,7 +173,7 @@ impl About {
     fn read(setup: &mut Setup<'_>, usual: u16) -> Result<Self, ConfigError> {
         let mtu = setup.args.keyword("MTU");
         let pmtu = setup.args.keyword("PMTU");
-        let limits = ErrorLimits::read(&mut setup.args);
+        let limits = ErrorLimits::read(&mut setup.args, ErrorLimits::NONE);
         Ok(Self {
             mtu: Setting::new(mtu?.unwrap_or(usual)),
             pmtu: Setting::new(pmtu?.unwrap_or(0)),
@@ -309,6 +313,10 @@ impl Family for V4 {
     ) -> bool {
         let written = compose_v4(out, 0, header, packet, about.mtu.get().into(), id);
         if written {
+            if let Some(mut ip) = Ip4Mut::at(out.bytes_mut(), 0) {
+                ip.set_ttl(TTL);
+                ip.set_traffic_class(0);
+            }
             sign_v4(out.bytes_mut(), 0, self.src.get().to_bits());
         }
         written
@@ -482,9 +490,7 @@ mod tests {
                 answer(&mut stage, &CLASS4, &config, UDP, |m| m.note = cause.note()).unwrap();
             let quoted = stage.frame(UDP)[14..].to_vec();
             let want = stage.quoting(
-                &format!(
-                    "eth lan > lan\nip4 10.1.0.9 > 10.1.0.2 tos 0xc0 ttl 64\nicmp {message}\nquote"
-                ),
+                &format!("eth lan > lan\nip4 10.1.0.9 > 10.1.0.2 ttl 200\nicmp {message}\nquote"),
                 &quoted,
             );
             assert_eq!(left.frame, want[14..], "{config}");

@@ -1,6 +1,7 @@
 //! Answers echo requests: a request becomes the reply, and goes back to where it came from.
 //!
-//! Source: Click's `ICMPPingResponder`; RFC 792, RFC 1122 3.2.2.6. Differs: ICMPv6 as well (RFC 4443, 4.2). What is
+//! Source: Click's `ICMPPingResponder`; RFC 792, RFC 1122 3.2.2.6. As in Click the addresses change places and the TTL
+//! stays, unless `TTL` gives one. Differs: ICMPv6 as well (RFC 4443, 4.2). What is
 //! no request, not whole, or not from one host to another goes to output 1, where it is used, or ends here: an
 //! answer to a broadcast would make of one packet many. A checksum that was wrong stays wrong.
 
@@ -20,17 +21,17 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         .outputs(&["replies", "others"]),
     summary: "answers echo requests",
     configure: |setup| {
+        let ttl = setup.args.keyword::<u8>("TTL");
         setup.args.finish()?;
+        let ttl = ttl?;
         let exit = setup.exit(1, DropReason::Unmatched);
         let counts = setup.keep::<PerWorker<Count>>();
         let shown = counts.clone();
-        let made = move |instance| PingResponder { exit, replies: counts.add(instance) };
+        let made = move |instance| PingResponder { exit, ttl, replies: counts.add(instance) };
         Ok(Made::new(made).counter("count", &shown))
     },
 };
 
-/// What our packets start with (RFC 1700).
-const TTL: u8 = 64;
 /// Bytes of an echo message without data.
 const ECHO_BYTES: usize = 8;
 
@@ -41,19 +42,21 @@ const V6_REPLY: u8 = 129;
 
 struct PingResponder {
     exit: Exit,
+    /// TTL of replies, where it is not that of the request.
+    ttl: Option<u8>,
     replies: Arc<Count>,
 }
 
 /// Makes a reply of a request; whether it was one.
-fn answer(packet: &mut [u8]) -> bool {
+fn answer(packet: &mut [u8], ttl: Option<u8>) -> bool {
     match packet.first().map_or(0, |first| first >> 4) {
-        4 => answer_v4(packet),
-        6 => answer_v6(packet),
+        4 => answer_v4(packet, ttl),
+        6 => answer_v6(packet, ttl),
         _ => false,
     }
 }
 
-fn answer_v4(packet: &mut [u8]) -> bool {
+fn answer_v4(packet: &mut [u8], ttl: Option<u8>) -> bool {
     let Some(ip) = Ip4::at(packet, 0) else { return false };
     let (src, dst, len) = (ip.src(), ip.dst(), ip.header_len());
     let station = |addr: u32| addr >> 24 != 0 && addr < 0xe000_0000;
@@ -64,7 +67,8 @@ fn answer_v4(packet: &mut [u8]) -> bool {
     let Some(mut ip) = Ip4Mut::at(packet, 0) else { return false };
     ip.set_src(dst);
     ip.set_dst(src);
-    ip.set_ttl(TTL);
+    let Some(ttl) = ttl else { return true };
+    ip.set_ttl(ttl);
     ip.set_checksum(0);
     let sum = checksum(&packet[..len]);
     if let Some(mut ip) = Ip4Mut::at(packet, 0) {
@@ -73,7 +77,7 @@ fn answer_v4(packet: &mut [u8]) -> bool {
     true
 }
 
-fn answer_v6(packet: &mut [u8]) -> bool {
+fn answer_v6(packet: &mut [u8], ttl: Option<u8>) -> bool {
     let Some(ip) = Ip6::at(packet, 0) else { return false };
     let (src, dst) = (ip.src(), ip.dst());
     let station = |addr: u128| addr > 1 && !is_multicast(addr);
@@ -87,7 +91,9 @@ fn answer_v6(packet: &mut [u8]) -> bool {
     if let Some(mut ip) = Ip6Mut::at(packet, 0) {
         ip.set_src(dst);
         ip.set_dst(src);
-        ip.set_hop_limit(TTL);
+        if let Some(ttl) = ttl {
+            ip.set_hop_limit(ttl);
+        }
     }
     true
 }
@@ -111,7 +117,7 @@ impl Element for PingResponder {
             let meta = batch.meta()[i];
             let network = usize::from(meta.network);
             let packet = batch.bytes_mut(i).get_mut(network..).unwrap_or_default();
-            if meta.flags & FLAG_LINK_MULTICAST != 0 || !answer(packet) {
+            if meta.flags & FLAG_LINK_MULTICAST != 0 || !answer(packet, self.ttl) {
                 self.exit.take(batch, i);
                 continue;
             }
@@ -146,10 +152,20 @@ mod tests {
             let frame = stage.frame(request);
             let mut packet = stage.packet("lan", &frame, Note::default());
             (packet.meta.hop, packet.meta.paint) = (Hop::of_gateway(NextHopId(3)), 3);
-            let left = stage.run(&mut *element(&CLASS, ""), vec![packet]).remove(0);
+            let left = stage.run(&mut *element(&CLASS, "TTL 64"), vec![packet]).remove(0);
             assert_eq!(left.frame, stage.frame(reply), "{reply}");
             assert_eq!((left.output, left.meta.hop, left.meta.paint), (0, Hop::NONE, 0));
         }
+    }
+
+    #[test]
+    fn the_ttl_stays_unless_one_is_given() {
+        let stage = &mut Stage::default();
+        let turned = "eth lan.host > lan\nip4 10.1.0.1 > 10.1.0.2 ttl 9 id 7\nicmp 0/0\nbytes 20";
+        let frame = stage.frame(PING);
+        let packet = stage.packet("lan", &frame, Note::default());
+        let left = stage.run(&mut *element(&CLASS, ""), vec![packet]).remove(0);
+        assert_eq!(left.frame, stage.frame(turned));
     }
 
     #[test]

@@ -1,8 +1,12 @@
 //! Keeps packets until they are pulled: where push ends and pull begins.
 //!
-//! Source: Click's `Queue`. Packets that find it full are dropped. Each worker has a queue of its own, of the
-//! whole capacity. `reset` empties it and `reset_counts` forgets its highest length and its drops, each when a worker
-//! next comes to it.
+//! Source: Click's queues. Packets that find one full are dropped; `FrontDropQueue` drops the oldest instead. What
+//! comes by the second input of `MixedQueue` goes to its front, and pushes the last one out of a full one. `Queue`,
+//! `FullNoteQueue`, `QuickNoteQueue` and `ThreadSafeQueue` are the same here: full ones hold sources before them back.
+//! `NotifierQueue`, `MixedQueue`, `FrontDropQueue` and `SimpleQueue` do not. Whoever pulls from an empty one sleeps,
+//! from any: a worker does so whose elements all have nothing to do. Each worker has a queue of its own, of the whole
+//! capacity. `reset` empties it and `reset_counts` forgets its highest length and its drops, each when a worker next
+//! comes to it.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -10,45 +14,95 @@ use std::sync::Arc;
 use crate::element::support::setting::Setting;
 use crate::frame::counters::{Count, PerWorker};
 use crate::frame::{Batch, DropReason, FLAG_GENERATED, PacketQueue};
-use crate::graph::{Context, Element, ElementClass, Held, Inputs, Made};
+use crate::graph::{Context, Element, ElementClass, Held, Inputs, Made, Setup};
 use crate::handler::Handler;
-use crate::language::ClassSpec;
+use crate::language::{ClassSpec, ConfigError};
 
-pub(crate) const CLASS: ElementClass = ElementClass {
-    spec: ClassSpec::new("Queue", "1/1", "h/l", "x/y"),
-    summary: "keeps packets until they are pulled; drops what does not fit",
-    configure: |setup| {
-        let capacity = setup.args.optional("CAPACITY");
-        setup.args.finish()?;
-        // Click's default.
-        let usual = capacity?.unwrap_or(1000);
-        let capacity = Setting::new(usual);
-        let counts = setup.keep::<PerWorker<Counts>>();
-        let read = |name, value: fn(&Counts) -> u64| {
-            let counts = counts.clone();
-            Handler::read(name, move || counts.sum(value).to_string())
-        };
-        let resets = Resets { packets: Setting::new(0), counts: Setting::new(0) };
-        let made = Made::new({
-            let (capacity, counts, resets) = (capacity.clone(), counts.clone(), resets.clone());
-            move |instance| Queue::new(capacity.clone(), counts.add(instance), resets.clone())
-        });
-        let once_more = |name, times: Setting<u32>| {
-            Handler::write(name, move |_| {
-                times.change(|times| times.wrapping_add(1));
-                Ok(())
-            })
-        };
-        let made = made
-            .holds(usual as usize)
-            .handler(read("length", |counts| counts.length.read()))
-            .handler(read("highwater_length", |counts| counts.highest.read()))
-            .handler(read("drops", |counts| counts.drops.read()))
-            .handler(once_more("reset", resets.packets))
-            .handler(once_more("reset_counts", resets.counts));
-        Ok(capacity.handled(made, "capacity"))
-    },
+pub(crate) const CLASS: ElementClass = noted("Queue");
+pub(crate) const FULL_NOTE: ElementClass = noted("FullNoteQueue");
+pub(crate) const QUICK_NOTE: ElementClass = noted("QuickNoteQueue");
+pub(crate) const THREAD_SAFE: ElementClass = noted("ThreadSafeQueue");
+
+pub(crate) const NOTIFIER: ElementClass = ElementClass {
+    spec: spec("NotifierQueue", "1/1"),
+    summary: "a Queue that does not hold sources back",
+    configure: |setup| configure(setup, Discipline::Tail),
 };
+
+pub(crate) const SIMPLE: ElementClass = ElementClass {
+    spec: spec("SimpleQueue", "1/1"),
+    summary: "a Queue that does not hold sources back",
+    configure: |setup| configure(setup, Discipline::Tail),
+};
+
+pub(crate) const FRONT_DROP: ElementClass = ElementClass {
+    spec: spec("FrontDropQueue", "1/1"),
+    summary: "keeps packets until they are pulled; drops the oldest",
+    configure: |setup| configure(setup, Discipline::Front),
+};
+
+pub(crate) const MIXED: ElementClass = ElementClass {
+    spec: spec("MixedQueue", "2/1"),
+    summary: "keeps packets until they are pulled, those of its second input before others",
+    configure: |setup| configure(setup, Discipline::Tail),
+};
+
+const fn spec(name: &'static str, ports: &'static str) -> ClassSpec {
+    ClassSpec::new(name, ports, "h/l", "x/y")
+}
+
+/// Class of queues that hold sources back.
+const fn noted(name: &'static str) -> ElementClass {
+    ElementClass {
+        spec: spec(name, "1/1"),
+        summary: "keeps packets until they are pulled; drops what does not fit",
+        configure: |setup| Ok(configure(setup, Discipline::Tail)?.holds_back()),
+    }
+}
+
+/// Packet that ends where there is no room.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Discipline {
+    /// The one that came.
+    Tail,
+    /// The oldest.
+    Front,
+}
+
+fn configure(setup: &mut Setup<'_>, discipline: Discipline) -> Result<Made, ConfigError> {
+    let capacity = setup.args.optional("CAPACITY");
+    setup.args.finish()?;
+    // Click's default.
+    let usual = capacity?.unwrap_or(1000);
+    let capacity = Setting::new(usual);
+    let counts = setup.keep::<PerWorker<Counts>>();
+    let read = |name, value: fn(&Counts) -> u64| {
+        let counts = counts.clone();
+        Handler::read(name, move || counts.sum(value).to_string())
+    };
+    let resets = Resets { packets: Setting::new(0), counts: Setting::new(0) };
+    let made = Made::new({
+        let (capacity, counts, resets) = (capacity.clone(), counts.clone(), resets.clone());
+        move |instance| Queue {
+            discipline,
+            ..Queue::new(capacity.clone(), counts.add(instance), resets.clone())
+        }
+    });
+    let once_more = |name, times: Setting<u32>| {
+        Handler::write(name, move |_| {
+            times.change(|times| times.wrapping_add(1));
+            Ok(())
+        })
+    };
+    let made = made
+        .holds(usual as usize)
+        .handler(read("length", |counts| counts.length.read()))
+        .handler(read("highwater_length", |counts| counts.highest.read()))
+        .handler(read("drops", |counts| counts.drops.read()))
+        .handler(once_more("reset", resets.packets))
+        .handler(once_more("reset_counts", resets.counts));
+    Ok(capacity.handled(made, "capacity"))
+}
 
 /// Packets for which there is room from the start; more room is made when it is needed.
 const FIRST_ROOM: usize = 1024;
@@ -68,6 +122,7 @@ struct Resets {
 }
 
 struct Queue {
+    discipline: Discipline,
     packets: PacketQueue,
     resets: Resets,
     /// How often of each it was done.
@@ -81,7 +136,8 @@ impl Queue {
     fn new(capacity: Setting<u32>, counts: Arc<Counts>, resets: Resets) -> Self {
         let packets = PacketQueue::with_room((capacity.get() as usize).min(FIRST_ROOM));
         let done = [resets.packets.get(), resets.counts.get()];
-        Self { packets, resets, done, capacity, counts, held: Held::default() }
+        let discipline = Discipline::Tail;
+        Self { discipline, packets, resets, done, capacity, counts, held: Held::default() }
     }
 
     /// Carries out requests of handlers.
@@ -113,6 +169,32 @@ impl Queue {
         self.count_length();
     }
 
+    /// Takes all packets, and ends others that have no room then.
+    fn push_out(&mut self, input: u16, batch: &mut Batch, cx: &mut Context<'_>) {
+        let capacity = self.capacity.get() as usize;
+        for i in 0..batch.len() {
+            if self.packets.len() >= capacity {
+                let pushed = match input {
+                    0 => self.packets.pop(),
+                    _ => self.packets.pop_back(),
+                };
+                self.counts.drops.add(1);
+                let Some(packet) = pushed else {
+                    batch.discard(i, DropReason::QueueFull);
+                    continue;
+                };
+                self.held.remove(packet.meta.flags & FLAG_GENERATED != 0);
+                cx.drop_packet(packet, DropReason::QueueFull);
+            }
+            self.held.add(batch.meta()[i].flags & FLAG_GENERATED != 0);
+            match input {
+                0 => self.packets.take(batch, i),
+                _ => self.packets.take_front(batch, i),
+            }
+        }
+        self.count_length();
+    }
+
     fn count_length(&self) {
         let length = self.packets.len() as u64;
         self.counts.length.set(length);
@@ -123,8 +205,15 @@ impl Queue {
 }
 
 impl Element for Queue {
-    fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
+    fn room(&self) -> usize {
+        (self.capacity.get() as usize).saturating_sub(self.packets.len())
+    }
+
+    fn process(&mut self, input: u16, batch: &mut Batch, cx: &mut Context<'_>) {
         self.follow(cx);
+        if input > 0 || self.discipline == Discipline::Front {
+            return self.push_out(input, batch, cx);
+        }
         let room = (self.capacity.get() as usize).saturating_sub(self.packets.len());
         let fit = room.min(batch.len());
         for i in fit..batch.len() {
@@ -179,6 +268,25 @@ impl Element for Queue {
 mod tests {
     use super::*;
     use crate::testing::{Rig, World};
+
+    #[test]
+    fn disciplines() {
+        let text = "FromDevice(a) -> q :: MixedQueue(3) -> s :: Shaper(1) -> ToDevice(x); FromDevice(b) -> [1] q;
+            FromDevice(c) -> p :: FrontDropQueue(2) -> t :: Shaper(1) -> ToDevice(y)";
+        let mut rig = Rig::new(&World::new(), text);
+        rig.receive("a", &[&[1], &[2]]);
+        rig.receive("b", &[&[3], &[4]]);
+        rig.receive("a", &[&[5]]);
+        rig.receive("c", &[&[6], &[7], &[8]]);
+        let mut came = Vec::new();
+        for _ in 0..9 {
+            rig.bench.now_ns += 1_000_000_000;
+            came.extend(rig.poll().into_iter().map(|(_, frame)| frame[0]));
+        }
+        assert_eq!(came, [4, 7, 3, 8, 1], "5 finds it full, 2 is pushed out by 4, 6 by 8");
+        assert_eq!((rig.read("q.drops"), rig.read("p.drops")), ("2".into(), "1".into()));
+        assert_eq!(rig.dropped(DropReason::QueueFull), 3);
+    }
 
     #[test]
     fn it_is_emptied_and_counts_anew() {

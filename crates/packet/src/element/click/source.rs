@@ -1,6 +1,9 @@
 //! Makes packets of nothing: for tests and measurements. `InfiniteSource` as many as it can, `RatedSource` so many a
 //! second, `RandomSource` of random bytes (xorshift64, the same ones from the same `SEED`).
 //!
+//! `InfiniteSource` and `RandomSource` wait while all queues behind them are full (Click's full notes), and may be
+//! pulled from instead.
+//!
 //! Source: Click's elements of these names. Their packets count as packets of our own making. Of several workers the
 //! first makes them all, as one thread does in Click: `LIMIT` and rates hold for the router, and packets stay in order.
 
@@ -78,7 +81,7 @@ pub(crate) const RATED: ElementClass = ElementClass {
 };
 
 const fn spec(name: &'static str) -> ClassSpec {
-    ClassSpec::new(name, "0/1", "h/h", "x/y")
+    ClassSpec::new(name, "0/1", "h/a", "x/y")
 }
 
 /// What both take.
@@ -111,6 +114,7 @@ fn configure(
     let data = padded(&data, length);
     let counts = setup.keep::<PerWorker<Count>>();
     let resets = Setting::<u32>::new(0);
+    let heeds = matches!(pace(), Pace::Round(_));
     let stop = stop.then(|| setup.stop.clone());
     let made_one = AtomicBool::new(false);
     let made = Made::new({
@@ -130,6 +134,7 @@ fn configure(
             random,
         }
     });
+    let made = if heeds { made.heeds() } else { made };
     let made = made
         .polled()
         .counter("count", &counts)
@@ -193,7 +198,23 @@ impl Element for Source {
         self.first && self.left > 0 && self.active.get() && matches!(self.pace, Pace::Rated(_))
     }
 
-    fn poll(&mut self, batch: &mut Batch, _: &mut dyn Inputs, cx: &mut Context<'_>) {
+    fn pull(&mut self, _: u16, into: &mut Batch, _: &mut dyn Inputs, cx: &mut Context<'_>) {
+        self.make(into, into.room(), cx);
+    }
+
+    fn poll(&mut self, batch: &mut Batch, inputs: &mut dyn Inputs, cx: &mut Context<'_>) {
+        let room = match self.pace {
+            Pace::Round(_) => inputs.room(),
+            // Its rate is its promise.
+            Pace::Rated(_) => usize::MAX,
+        };
+        self.make(batch, room, cx);
+    }
+}
+
+impl Source {
+    /// Makes packets, so many at most.
+    fn make(&mut self, batch: &mut Batch, room: usize, cx: &mut Context<'_>) {
         if !self.first {
             return;
         }
@@ -203,14 +224,23 @@ impl Element for Source {
             self.left = self.limit;
             self.count.set(0);
         }
-        if self.left == 0 || !self.active.get() {
+        if !self.active.get() {
             return;
         }
-        let most = BATCH.min(usize::try_from(self.left).unwrap_or(usize::MAX));
+        if self.left == 0 {
+            // Whoever is behind it had a turn since the last packet.
+            if let Some(stop) = &self.stop {
+                // Relaxed: whoever looks acts on it a round later.
+                stop.store(true, Relaxed);
+            }
+            return;
+        }
+        let most = BATCH.min(room).min(usize::try_from(self.left).unwrap_or(usize::MAX));
         let wanted = match &mut self.pace {
             Pace::Round(burst) => most.min(*burst),
             Pace::Rated(budget) => budget.grant(most, cx.now_ns),
         };
+        let before = batch.len();
         for _ in 0..wanted {
             let Some(mut packet) = cx.pool.alloc() else { break };
             if !packet.set_len(self.data.len()) {
@@ -223,22 +253,17 @@ impl Element for Source {
             packet.meta.flags |= FLAG_GENERATED;
             batch.push(packet).expect("a batch holds a burst");
         }
-        let made = batch.len() as u64;
+        let made = (batch.len() - before) as u64;
         cx.counters.generated.add(made);
         self.count.add(made);
         self.left -= made;
-        if self.left == 0
-            && let Some(stop) = &self.stop
-        {
-            // Relaxed: whoever looks acts on it a round later.
-            stop.store(true, Relaxed);
-        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::frame::DropReason;
     use crate::graph::Graph;
     use crate::testing::{Rig, World, refused};
 
@@ -283,6 +308,45 @@ mod tests {
     }
 
     #[test]
+    fn full_queues_hold_it_back() {
+        let lost = |text: &str| {
+            let mut rig = Rig::new(&World::new(), text);
+            for _ in 0..300 {
+                rig.bench.now_ns += 100_000;
+                rig.poll();
+            }
+            (rig.read("s.count"), rig.dropped(DropReason::QueueFull))
+        };
+        let source = "s :: InfiniteSource(BURST 7)";
+        let drain = "RatedUnqueue(1000) -> ToDevice(a)";
+        let (count, dropped) = lost(&format!("{source} -> Counter -> Queue(20) -> {drain}"));
+        assert_eq!(
+            (count, dropped),
+            ("69".into(), 0),
+            "a burst of 20, then 29 in 30 ms, and a full queue"
+        );
+        let (_, dropped) = lost(&format!("{source} -> SimpleQueue(20) -> {drain}"));
+        assert_eq!(dropped, 300 * 7 - 69, "it has no note");
+        let both = "s -> t :: Tee; t [1] -> Queue(30) -> Idle; t -> Queue(20) -> Idle";
+        let (count, dropped) = lost(&format!("{source}; {both}"));
+        assert_eq!((count, dropped), ("30".into(), 10), "as long as one has room");
+        let (count, _) =
+            lost(&format!("{source} -> t :: Tee -> Discard; t [1] -> Queue(20) -> Idle"));
+        assert_eq!(count, "2100", "one way is never full");
+    }
+
+    #[test]
+    fn it_may_be_pulled_from() {
+        let text =
+            "s :: InfiniteSource(\\<07>, LIMIT 3, STOP true) -> u :: Unqueue(2) -> ToDevice(a)";
+        let mut rig = Rig::new(&World::new(), text);
+        assert_eq!((rig.poll().len(), rig.poll().len(), rig.poll().len()), (1, 1, 1));
+        assert!(!rig.plan.is_stopped());
+        assert_eq!((rig.poll().len(), rig.plan.is_stopped()), (0, true));
+        assert_eq!(rig.bench.counters.generated.read(), 3);
+    }
+
+    #[test]
     fn bytes_are_random() {
         let make = |config: &str| {
             let text = format!("s :: RandomSource({config}, 300, 256) -> ToDevice(a)");
@@ -310,7 +374,8 @@ mod tests {
         assert_eq!(rig.poll().len(), 1, "ten a second, unless told otherwise");
         assert!(!rig.plan.is_stopped());
         rig.bench.now_ns += 100_000_000;
-        assert_eq!((rig.poll().len(), rig.plan.is_stopped()), (1, true));
+        assert_eq!((rig.poll().len(), rig.plan.is_stopped()), (1, false));
+        assert_eq!((rig.poll().len(), rig.plan.is_stopped()), (0, true));
         let reported = refused(&RATED, "x, y, LENGTH 3000");
         assert!(reported.contains("RATE: `y` is no whole number"), "{reported}");
         assert!(refused(&RATED, "x, DATASIZE 2000").contains("packets have at most 1792 bytes"));

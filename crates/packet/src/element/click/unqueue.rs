@@ -1,30 +1,131 @@
 //! Pulls packets and pushes them: where pull ends and push begins.
 //!
-//! Source: Click's `Unqueue`. Differs: a burst is per round of the worker, and by default as large as a batch.
+//! Source: Click's `Unqueue`. A burst is per round of the worker. Differs: it is as large as a batch unless it is
+//! given. A burst below 0 has no end in Click, and is a batch here.
 
+use std::sync::Arc;
+
+use crate::element::support::setting::{Setting, value};
+use crate::frame::counters::{Count, PerWorker};
 use crate::frame::{BATCH, Batch};
 use crate::graph::{Context, Element, ElementClass, Inputs, Made};
+use crate::handler::Handler;
 use crate::language::ClassSpec;
 
 pub(crate) const CLASS: ElementClass = ElementClass {
     spec: ClassSpec::new("Unqueue", "1/1", "l/h", "x/y"),
     summary: "pulls packets and pushes them, a burst a round",
     configure: |setup| {
-        let burst = setup.args.optional("BURST");
+        let burst = setup.args.optional::<i64>("BURST");
+        let active = setup.args.keyword("ACTIVE");
+        let limit = setup.args.keyword::<i64>("LIMIT");
         setup.args.finish()?;
-        let burst = burst?.unwrap_or(BATCH);
-        Ok(Made::new(move |_| Unqueue { burst }))
+        let burst = Setting::new(within_batch(burst?.unwrap_or(-1)));
+        let active = Setting::new(active?.unwrap_or(true));
+        let limit = Setting::new(bounded(limit?.unwrap_or(-1)));
+        let counts = setup.keep::<PerWorker<Count>>();
+        let resets = Setting::<u32>::new(0);
+        let made = Made::new({
+            let (burst, active, limit) = (burst.clone(), active.clone(), limit.clone());
+            let (counts, resets) = (counts.clone(), resets.clone());
+            move |instance| Unqueue {
+                burst: burst.clone(),
+                active: active.clone(),
+                limit: limit.clone(),
+                count: counts.add(instance),
+                seen: resets.get(),
+                resets: resets.clone(),
+            }
+        });
+        let made = made
+            .counter("count", &counts)
+            .command("reset", move || resets.change(|resets| resets.wrapping_add(1)))
+            .handler(Handler::read("limit", {
+                let limit = limit.clone();
+                move || if limit.get() == u32::MAX { "-1".into() } else { limit.get().to_string() }
+            }))
+            .handler(Handler::write("limit", move |text| {
+                let given = bounded(value::<i64>(text)?);
+                limit.change(|_| given);
+                Ok(())
+            }))
+            .handler(Handler::write("burst", {
+                let burst = burst.clone();
+                move |text| {
+                    let given = within_batch(value::<i64>(text)?);
+                    burst.change(|_| given);
+                    Ok(())
+                }
+            }))
+            .handler(Handler::read("burst", move || burst.get().to_string()));
+        Ok(active.handled(made, "active"))
     },
 };
 
+/// A batch where it is below 0.
+fn within_batch(burst: i64) -> u32 {
+    let most = u32::try_from(BATCH).expect("a batch is small");
+    u32::try_from(burst).map_or(most, |burst| burst.min(most))
+}
+
+/// No limit where it is below 0.
+fn bounded(limit: i64) -> u32 {
+    u32::try_from(limit).unwrap_or(u32::MAX)
+}
+
 struct Unqueue {
-    burst: usize,
+    burst: Setting<u32>,
+    active: Setting<bool>,
+    limit: Setting<u32>,
+    count: Arc<Count>,
+    /// Number of requests to count anew, and of those carried out.
+    resets: Setting<u32>,
+    seen: u32,
 }
 
 impl Element for Unqueue {
     fn poll(&mut self, batch: &mut Batch, inputs: &mut dyn Inputs, cx: &mut Context<'_>) {
-        batch.set_limit(self.burst);
+        let resets = self.resets.get();
+        if resets != self.seen {
+            self.seen = resets;
+            self.count.set(0);
+        }
+        let left = match self.limit.get() {
+            u32::MAX => u64::MAX,
+            limit => u64::from(limit).saturating_sub(self.count.read()),
+        };
+        let burst = u64::from(self.burst.get()).min(left);
+        if burst == 0 || !self.active.get() {
+            return;
+        }
+        batch.set_limit(usize::try_from(burst).unwrap_or(BATCH));
         inputs.pull(0, batch, cx);
         batch.set_limit(BATCH);
+        self.count.add(batch.len() as u64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{Rig, World};
+
+    #[test]
+    fn it_may_wait_and_end() {
+        let text =
+            "FromDevice(a) -> Queue -> u :: Unqueue(2, ACTIVE false, LIMIT 5) -> ToDevice(b)";
+        let mut rig = Rig::new(&World::new(), text);
+        rig.receive("a", &[&[1_u8][..]; 9]);
+        assert_eq!(rig.poll().len(), 0);
+        rig.write("u.active", "true");
+        assert_eq!([(); 4].map(|()| rig.poll().len()), [2, 2, 1, 0]);
+        rig.write("u.burst", "-1");
+        rig.write("u.limit", "-1");
+        assert_eq!(
+            (rig.poll().len(), rig.read("u.count"), rig.read("u.limit")),
+            (4, "9".into(), "-1".into())
+        );
+        rig.write("u.reset", "");
+        rig.poll();
+        assert_eq!((rig.read("u.count"), rig.read("u.burst")), ("0".into(), "256".into()));
     }
 }

@@ -3,18 +3,20 @@
 //!
 //! Source: Click's elements of these names; IEEE 802.1Q. A tag is its type, 0x8100, and 16 bits: priority (3), drop
 //! eligible (1) and the number of the VLAN (12). What is taken out is noted in the packet, and `ANNO` in place of
-//! a tag means what is noted. Differs: 0x88a8, a provider's outer tag, is a tag as well to those that take one out.
+//! a tag means what is noted. The type of another tag, as a provider's 0x88a8, is an argument of `VLANEncap` and
+//! `VLANDecap`. Frames without tag are those of VLAN `NATIVE_VLAN` to `StripEtherVLANHeader`, which is 0; -1 sends them
+//! to the second output.
 
 use fingerpost_route::Mac;
 
 use super::front::{HEADER, cut, grow};
 use crate::element::support::setting::{Setting, value};
-use crate::frame::wire::ether::{TAG_BYTES, TYPE_SERVICE_VLAN, TYPE_VLAN};
+use crate::frame::wire::ether::{TAG_BYTES, TYPE_VLAN};
 use crate::frame::wire::{ETHER_BYTES, Ether, EtherMut};
 use crate::frame::{Batch, DropReason, Meta};
 use crate::graph::{Context, Element, ElementClass, Exit, Made, Setup};
 use crate::handler::Handler;
-use crate::language::{ClassSpec, ConfigError, Value};
+use crate::language::{Arg, ClassSpec, ConfigError, Value};
 
 pub(crate) const ENCAP: ElementClass = ElementClass {
     spec: spec("VLANEncap", "1/1", "a/a", &[]),
@@ -34,9 +36,10 @@ pub(crate) const DECAP: ElementClass = ElementClass {
     summary: "takes the VLAN tag out of Ethernet frames",
     configure: |setup| {
         let note = setup.args.optional("ANNO");
+        let kind = setup.args.keyword("ETHERTYPE");
         setup.args.finish()?;
-        let note = note?.unwrap_or(true);
-        Ok(Made::new(move |_| Decap { note }))
+        let (note, kind) = (note?.unwrap_or(true), kind?.unwrap_or(TYPE_VLAN));
+        Ok(Made::new(move |_| Decap { note, kind }))
     },
 };
 
@@ -64,9 +67,10 @@ pub(crate) const STRIP: ElementClass = ElementClass {
     spec: spec("StripEtherVLANHeader", "1/1-2", "a/ah", &["tagged", "untagged"]),
     summary: "cuts the Ethernet header with its VLAN tag off frames",
     configure: |setup| {
-        let native = setup.args.optional::<Id>("NATIVE_VLAN_ID");
+        let arg = setup.args.optional_arg("NATIVE_VLAN")?;
+        let native = native(setup, arg.as_ref());
         setup.args.finish()?;
-        let native = native?.map(|id| id.0);
+        let native = native?;
         let untagged = setup.exit(1, DropReason::Unmatched);
         Ok(Made::new(move |_| Strip { native, untagged }))
     },
@@ -158,6 +162,15 @@ fn tci(setup: &mut Setup<'_>) -> Result<Option<Setting<u16>>, ConfigError> {
     }
 }
 
+/// The VLAN whose frames have no tag: 0 unless it is given; -1 for none.
+fn native(setup: &mut Setup<'_>, arg: Option<&Arg<'_>>) -> Result<Option<u16>, ConfigError> {
+    match arg {
+        None => Ok(Some(0)),
+        Some(arg) if arg.raw() == "-1" => Ok(None),
+        Some(arg) => Ok(Some(setup.args.read::<Id>(arg, "NATIVE_VLAN")?.0)),
+    }
+}
+
 /// Adds the handlers of a tag's word: the whole, number and priority.
 fn handled(tci: &Setting<u16>, made: Made) -> Made {
     let [id, set_id, pcp, set_pcp] = [(); 4].map(|()| tci.clone());
@@ -188,13 +201,9 @@ struct Tag {
 impl Tag {
     fn read(setup: &mut Setup<'_>) -> Result<Self, ConfigError> {
         let tci = tci(setup);
-        let native = match setup.args.keyword_arg("NATIVE_VLAN")? {
-            None => Some(0),
-            // Click's: no VLAN goes without.
-            Some(arg) if arg.raw() == "-1" => None,
-            Some(arg) => Some(setup.args.read::<Id>(&arg, "NATIVE_VLAN")?.0),
-        };
-        Ok(Self { tci: tci?, native })
+        let arg = setup.args.keyword_arg("NATIVE_VLAN")?;
+        let native = native(setup, arg.as_ref());
+        Ok(Self { tci: tci?, native: native? })
     }
 
     /// That of one packet, if it gets one.
@@ -234,10 +243,10 @@ enum Tagged {
     Short,
 }
 
-fn tagged(frame: &[u8]) -> Tagged {
+fn tagged(frame: &[u8], tag: u16) -> Tagged {
     match Ether::of(frame).map(Ether::kind) {
         None => Tagged::Short,
-        Some(TYPE_VLAN | TYPE_SERVICE_VLAN) => {
+        Some(kind) if kind == tag => {
             match frame.get(AT + 2..).and_then(|rest| rest.first_chunk::<4>()) {
                 // The packet's type stands behind it.
                 Some(&[high, low, ..]) => Tagged::Yes(u16::from_be_bytes([high, low])),
@@ -286,12 +295,14 @@ impl Element for EtherEncap {
 
 struct Decap {
     note: bool,
+    /// Type of the tag.
+    kind: u16,
 }
 
 impl Element for Decap {
     fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
         for i in 0..batch.len() {
-            let tci = match tagged(batch.bytes(i)) {
+            let tci = match tagged(batch.bytes(i), self.kind) {
                 Tagged::Yes(tci) => {
                     batch.bytes_mut(i).copy_within(..AT, TAG_BYTES);
                     cut(batch, i, TAG);
@@ -319,7 +330,7 @@ struct Strip {
 impl Element for Strip {
     fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
         for i in 0..batch.len() {
-            let (tci, header) = match (tagged(batch.bytes(i)), self.native) {
+            let (tci, header) = match (tagged(batch.bytes(i), TYPE_VLAN), self.native) {
                 (Tagged::Yes(tci), _) => (tci, HEADER + TAG),
                 (Tagged::No, Some(native)) => (native, HEADER),
                 (Tagged::No, None) => {
@@ -392,13 +403,15 @@ mod tests {
         let two = with_tag(&one, 0x88a8, 9);
         let (short, other) = (&one[..17], with_tag(&PLAIN, 0x9100, 1));
         let batch = run(&DECAP, "", 18, &[&one, &two, &PLAIN, short, &other, &PLAIN[..5]]);
-        assert_eq!((batch.bytes(0), batch.bytes(1)), (&PLAIN[..], &one[..]));
+        assert_eq!((batch.bytes(0), batch.bytes(1)), (&PLAIN[..], &two[..]));
         assert_eq!((batch.bytes(2), batch.bytes(4)), (&PLAIN[..], &other[..]));
         assert_eq!(batch.meta()[0].network, 14);
-        assert_eq!([0, 1, 2, 4].map(|i| batch.meta()[i].vlan), [0xa007, 9, 0, 0]);
+        assert_eq!([0, 1, 2, 4].map(|i| batch.meta()[i].vlan), [0xa007, 0, 0, 0]);
         for i in [3, 5] {
             assert_eq!(batch.decision(i), Decision::Drop(DropReason::TooShort));
         }
+        let batch = run(&DECAP, "ETHERTYPE 0x88a8", 18, &[&one, &two]);
+        assert_eq!((batch.bytes(0), batch.bytes(1)), (&one[..], &one[..]));
         let batch = run(&DECAP, "false", 18, &[&one]);
         assert_eq!((batch.bytes(0), batch.meta()[0].vlan), (&PLAIN[..], 0));
     }
@@ -406,7 +419,9 @@ mod tests {
     #[test]
     fn the_whole_header_goes_and_comes() {
         let one = with_tag(&PLAIN, 0x8100, 0xa007);
-        let batch = run(&STRIP, "", 18, &[&one, &PLAIN, &one[..17]]);
+        let batch = run(&STRIP, "", 14, &[&PLAIN]);
+        assert_eq!((batch.bytes(0), batch.meta()[0]), (&PLAIN[14..], noted(0)));
+        let batch = run(&STRIP, "-1", 18, &[&one, &PLAIN, &one[..17]]);
         assert_eq!((batch.bytes(0), batch.meta()[0]), (&PLAIN[14..], noted(0xa007)));
         assert_eq!((batch.bytes(1), batch.decision(1)), (&PLAIN[..], Decision::Output(1)));
         assert_eq!(batch.decision(2), Decision::Drop(DropReason::TooShort));

@@ -28,7 +28,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
     spec: ClassSpec::new("ICMP4Errors", "1/1", "h/h", "x/x").outputs(&["lookup"]),
     summary: "drops IPv4 packets and sends ICMP errors",
     configure: |setup| {
-        let limits = ErrorLimits::read(&mut setup.args);
+        let limits = ErrorLimits::read(&mut setup.args, ErrorLimits::default());
         setup.args.finish()?;
         let limits = limits?;
         Ok(Made::new(move |_| Icmp4Error(Errors::new(&limits))))

@@ -28,7 +28,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
     spec: ClassSpec::new("ICMP6Errors", "1/2", "h/h", "x/x").outputs(&["lookup", "link"]),
     summary: "drops IPv6 packets and sends ICMPv6 errors",
     configure: |setup| {
-        let limits = ErrorLimits::read(&mut setup.args);
+        let limits = ErrorLimits::read(&mut setup.args, ErrorLimits::default());
         setup.args.finish()?;
         let limits = limits?;
         Ok(Made::new(move |_| Icmp6Error(Errors::new(&limits))))
@@ -132,8 +132,8 @@ pub(crate) fn compose_v6(
     true
 }
 
-/// Makes a packet of `link` bytes, which become 0, an IPv6 header without a source, and a message of `len` bytes, which is
-/// returned; `None` where it does not fit.
+/// Makes a packet of `link` bytes, which become 0, an IPv6 header without a source, and a message of `len` bytes,
+/// which is returned; `None` where it does not fit.
 pub(crate) fn start_icmpv6(
     packet: &mut Packet,
     link: usize,

@@ -268,8 +268,8 @@ impl Default for ErrorLimits {
 
 impl ErrorLimits {
     /// Reads the keyword arguments of an element that sends errors.
-    pub(crate) fn read(args: &mut Args<'_>) -> Result<Self, ConfigError> {
-        let usual = Self::default();
+    /// Where one is not given it is that of `usual`.
+    pub(crate) fn read(args: &mut Args<'_>, usual: Self) -> Result<Self, ConfigError> {
         let mut limit = |name, usual: Limit| Ok(args.keyword(name)?.unwrap_or(usual));
         let limits = [
             limit("TIME_EXCEEDED", usual.time_exceeded),

@@ -40,6 +40,15 @@ impl PacketQueue {
         self.packets.push_back((batch.lift(i), batch.meta[i]));
     }
 
+    /// Takes packet `i` out of a batch, to the front of the queue.
+    ///
+    /// # Panics
+    /// As [`take`](Self::take).
+    pub fn take_front(&mut self, batch: &mut Batch, i: usize) {
+        self.take(batch, i);
+        self.packets.rotate_right(1);
+    }
+
     /// Puts packets into a batch, from the front on, as many as it has room for.
     ///
     /// # Panics
@@ -59,6 +68,13 @@ impl PacketQueue {
     /// The first packet.
     pub fn pop(&mut self) -> Option<Packet> {
         let (slot, meta) = self.packets.pop_front()?;
+        let pool = self.pool.clone()?;
+        Some(Packet { pool, slot, meta })
+    }
+
+    /// The last packet.
+    pub fn pop_back(&mut self) -> Option<Packet> {
+        let (slot, meta) = self.packets.pop_back()?;
         let pool = self.pool.clone()?;
         Some(Packet { pool, slot, meta })
     }
@@ -97,6 +113,9 @@ mod tests {
         assert_eq!(queue.pop().unwrap().bytes(), [3]);
         assert!(queue.pop().is_none() && queue.is_empty());
         queue.take(&mut into, 1);
+        queue.take_front(&mut into, 0);
+        assert_eq!(queue.pop_back().unwrap().bytes(), [2]);
+        assert_eq!(queue.len(), 1);
         drop((queue, into));
         assert_eq!(pool.free(), 16);
     }

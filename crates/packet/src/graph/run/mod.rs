@@ -70,6 +70,16 @@ struct Node {
     element: Box<dyn Element>,
     outputs: Box<[Option<Edge>]>,
     inputs: Box<[Option<Upstream>]>,
+    /// Queues behind the outputs that hold it back.
+    heeds: Box<[NodeId]>,
+}
+
+impl Node {
+    /// Room of a list of queues: that of the emptiest.
+    fn room(nodes: &[Self], at: usize) -> usize {
+        let rooms = nodes[at].heeds.iter().map(|&queue| nodes[usize::from(queue)].element.room());
+        rooms.max().unwrap_or(usize::MAX)
+    }
 }
 
 /// What is to be done, and the batches to do it with.
@@ -111,6 +121,7 @@ impl Graph {
                 element: node.element(instance),
                 outputs: node.outputs.clone().into_boxed_slice(),
                 inputs: node.inputs.clone().into_boxed_slice(),
+                heeds: node.heeds.clone().into_boxed_slice(),
             })
             .collect();
         let most = nodes.iter().map(|node| node.outputs.len()).max().unwrap_or(0);
@@ -384,6 +395,10 @@ impl Inputs for Puller<'_> {
             self.counters[self.at].batches.add(1);
             self.counters[self.at].packets.add(came as u64);
         }
+    }
+
+    fn room(&self) -> usize {
+        Node::room(self.nodes, self.at)
     }
 }
 

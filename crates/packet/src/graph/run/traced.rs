@@ -281,6 +281,10 @@ impl Inputs for TracedInputs<'_, '_> {
             }
         }
     }
+
+    fn room(&self) -> usize {
+        Node::room(self.nodes, self.at)
+    }
 }
 
 /// The port that a note for transmit names.

@@ -229,9 +229,6 @@ fn glossary(args: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// What the failures of a cluster's store need.
-const STORES: &str = " --features fingerpost/etcd,fingerpost/nats";
-
 /// A soak is an ordinary test that runs for as long as `FINGERPOST_SOAK_SECONDS` sets, `cluster_rule` for as many
 /// matrices as `FINGERPOST_MATRICES`; two names are the same tests under another compiler, and `fuzz_NAME` is a fuzzer.
 fn soak(args: &[String]) -> Result<()> {
@@ -266,13 +263,11 @@ fn soak(args: &[String]) -> Result<()> {
     ];
     if of_program.contains(&name.as_str()) {
         // What counts is how the program was built, not who watches it.
-        let (features, programs) = match name.as_str() {
-            "cluster" => {
-                (STORES, "cluster_faults --test cluster_restart --test cluster_store".to_owned())
-            }
-            _ => ("", name.clone()),
+        let programs = match name.as_str() {
+            "cluster" => "cluster_faults --test cluster_restart --test cluster_store",
+            name => name,
         };
-        sh::run(&mut sh::command(&format!("{}{features}", test::RELEASE)))?;
+        sh::run(&mut sh::command(test::RELEASE))?;
         let tests =
             format!("cargo test --package fingerpost-tests --test {programs} -- --nocapture");
         return sh::run(sh::command(&tests).env("FINGERPOST_SOAK_SECONDS", seconds));

@@ -82,7 +82,9 @@ pub(crate) fn package(args: &[String]) -> Result<()> {
             (Some(folder), _) => folder.clone(),
             (None, "tar") => {
                 let target = static_target();
-                built(&format!("{} --target {target}", test::RELEASE), &target)?
+                // Without the TLS library, whose C takes a compiler for that target.
+                let words = format!("{} --no-default-features --target {target}", test::RELEASE);
+                built(&words, &target)?
             }
             (None, _) => built(test::RELEASE, "")?,
         };

@@ -8,6 +8,7 @@
 //! Cost:   a thread for the probes and one for the store; what follows links and members runs when they change.
 
 mod host;
+mod kept;
 mod membership;
 mod own;
 mod parameters;
@@ -39,6 +40,7 @@ use fingerpost_packet::router_graph::Addition;
 use fingerpost_route::{Control, LinkState};
 
 use self::host::Host;
+use self::kept::Kept;
 use self::membership::{Joined, View};
 use self::own::Own;
 pub(super) use self::ports::ClusterPorts;
@@ -130,6 +132,7 @@ impl Drain {
 /// A node's side of the store.
 struct Announcer {
     joined: Joined,
+    kept: Kept,
     /// Parameters that this node runs by.
     parameters: Adopted,
     /// Interfaces of the configuration; none named: all.
@@ -192,7 +195,8 @@ impl Node {
             let named = whole.interface.iter().filter(forwards);
             let named = named.map(|interface| interface.name.clone()).collect();
             let (looked, changed) = (Instant::now(), true);
-            Announcer { joined, parameters, named, own, looked, changed }
+            let kept = Kept::new(Arc::clone(&membership));
+            Announcer { joined, kept, parameters, named, own, looked, changed }
         });
         let (config, ports) = (config.clone(), Arc::new(ports));
         let mut node = Self {
@@ -332,11 +336,13 @@ impl Node {
 
     /// Takes the members that the store has by now. Returns whether they are others.
     fn follow_members(&mut self) -> bool {
-        let Some(store) = &self.store else { return false };
-        let View { membership, .. } = store.joined.view();
-        if Arc::ptr_eq(&membership, &self.membership) {
+        let Some(store) = &mut self.store else { return false };
+        let View { membership: stored, .. } = store.joined.view();
+        let (fabric, hold) = (&self.fabric, Duration::from_secs(self.config.hold_s.into()));
+        let is_up = |number| fabric.reader().pin().node(number) != NodeState::Down;
+        let Some(membership) = store.kept.follow(stored, &self.membership, hold, is_up) else {
             return false;
-        }
+        };
         let before = std::mem::replace(&mut self.membership, membership);
         if before.members == self.membership.members {
             return false;

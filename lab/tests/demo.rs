@@ -7,8 +7,15 @@ use serde_json::Value;
 
 #[test]
 fn four_nodes_in_memory_are_one_router_while_one_is_killed() {
+    for ports in ["1", "2"] {
+        four_nodes_of(ports);
+    }
+}
+
+/// Four nodes with so many external ports each.
+fn four_nodes_of(ports: &str) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fingerpost-lab"));
-    command.args(["demo", "cluster", "--memory", "--json", "--seconds", "4"]);
+    command.args(["demo", "cluster", "--memory", "--json", "--seconds", "4", "--ports", ports]);
     let output = command.stdin(Stdio::null()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.lines().all(|line| line.starts_with("fingerpost-lab: ")), "{said}");
@@ -16,6 +23,7 @@ fn four_nodes_in_memory_are_one_router_while_one_is_killed() {
     println!("{report}");
     let count = |name: &str| report[name].as_u64().unwrap();
     assert_eq!((report["mode"].as_str(), count("nodes")), (Some("memory"), 4));
+    assert_eq!(report["ports"].to_string(), ports);
     assert_eq!(count("wrong"), 0, "{report}");
     assert!(count("verified") > 10_000 && count("verified") == count("arrived"), "{report}");
     let lost = ["lost_in_failure", "lost_at_node", "lost_otherwise"].map(count);

@@ -14,12 +14,14 @@ use super::super::output::{Output, Report, message};
 const EXAMPLES: &str = "Examples:
   $ fingerpost-lab demo cluster
   $ fingerpost-lab demo cluster --seconds 30 --rule vlb
+  $ fingerpost-lab demo cluster --ports 2
   $ fingerpost-lab demo cluster --memory --json
 
-Four nodes with an external port of rate R each and a mesh of internal links of 2R/N; each host sends to all
+Four nodes with external ports of rate R in all each and a mesh of internal links of 2R/N; each host sends to all
 others. After a third of the time a node is killed, and started again after half of it. Every packet is
-checked. As root the nodes are processes in network namespaces, with routes by iBGP where FRR is installed;
-without root they are threads over rings of shared memory. Nothing outside is touched, and nothing stays behind.";
+checked. As root the nodes are processes in network namespaces, with routes by iBGP where FRR is installed and
+members in etcd where it is; without root they are threads over rings of shared memory. Nothing outside is
+touched, and nothing stays behind.";
 
 /// Adds it to the demo.
 pub(super) fn command() -> clap::Command {
@@ -37,6 +39,9 @@ struct Arguments {
     #[arg(long, value_name = "NAME", default_value = "adaptive")]
     #[arg(value_parser = PossibleValuesParser::new(["vlb", "fixed", "adaptive"]))]
     rule: String,
+    /// External ports of each node: 1 as RouteBricks' RB4, 2 as its RB8/4
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=i64::from(cluster::MOST_PORTS)))]
+    ports: u8,
     /// Run the nodes in this process, also as root
     #[arg(long)]
     memory: bool,
@@ -52,6 +57,7 @@ pub(super) fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failu
             "fixed" => Rule::Fixed,
             _ => Rule::Adaptive,
         },
+        ports: arguments.ports,
         memory: arguments.memory,
     };
     let report = Cluster(cluster::run(&options, &|line| message(line))?);
@@ -75,8 +81,11 @@ fn mega(bps: u64) -> f64 {
 impl Report for Cluster {
     fn text(&self, to: &mut dyn Write) -> io::Result<()> {
         let report = &self.0;
-        let (port, link) = (mega(report.port_bps), mega(report.link_bps));
+        let ports = report.ports;
+        let plural = if ports == 1 { "" } else { "s" };
+        let (node, link) = (mega(report.port_bps * u64::from(ports)), mega(report.link_bps));
         writeln!(to, "mode        {}, {} nodes on {}", report.mode, report.nodes, report.cpu)?;
+        writeln!(to, "members     {}", report.members)?;
         writeln!(
             to,
             "routes      {}",
@@ -84,7 +93,7 @@ impl Report for Cluster {
         )?;
         writeln!(
             to,
-            "rates       R = {port:.2} Mbit/s a port, 2R/N = {link:.2} Mbit/s a link, rule {}",
+            "rates       R = {node:.2} Mbit/s a node, {ports} external port{plural}, 2R/N = {link:.2} Mbit/s a link, rule {}",
             report.rule
         )?;
         writeln!(to, "offered     {} in {:.1} s", report.offered, report.seconds)?;

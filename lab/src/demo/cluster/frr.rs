@@ -2,7 +2,7 @@
 //!
 //! Source: FRR's user guide (docs.frrouting.org, "Basic Commands", "BGP"). Nothing of the host's FRR is touched:
 //!         configurations, sockets and process ids lie in a folder of the namespace's.
-//! Limits: IPv4. A node announces the prefix of its external port with its loopback as the next hop.
+//! Limits: IPv4. A node announces the prefixes of its external ports with its loopback as the next hop.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -49,14 +49,14 @@ impl Frr {
     ///
     /// # Errors
     /// When one does not start.
-    pub(super) fn start(namespace: &Namespace, node: usize) -> Result<Self> {
+    pub(super) fn start(namespace: &Namespace, node: usize, ports: u8) -> Result<Self> {
         let folder = namespace.file("frr");
         std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
         let owned = Command::new("chown").arg(USER).arg(&folder).status();
         ensure!(owned.is_ok_and(|owned| owned.success()), "FRR's user {USER} is not there");
         let mut frr = Self { daemons: Vec::new() };
         frr.daemon(namespace, &folder, "zebra", "no ip forwarding\nno ipv6 forwarding\n")?;
-        frr.daemon(namespace, &folder, "bgpd", &bgpd(node))?;
+        frr.daemon(namespace, &folder, "bgpd", &bgpd(node, ports))?;
         Ok(frr)
     }
 
@@ -102,7 +102,7 @@ impl Drop for Frr {
 }
 
 /// Configuration of bgpd: the first nodes reflect the routes of the others. Sessions are fast to return.
-fn bgpd(node: usize) -> String {
+fn bgpd(node: usize, ports: u8) -> String {
     let own = plan::loopback(node);
     let mut text = format!("router bgp 65000\n bgp router-id {own}\n timers bgp 1 3\n");
     let reflects = node < REFLECTORS;
@@ -118,7 +118,12 @@ fn bgpd(node: usize) -> String {
     for peer in (REFLECTORS..NODES).filter(|_| reflects).map(plan::loopback) {
         let _ = writeln!(text, "  neighbor {peer} route-reflector-client");
     }
-    text + " exit-address-family\nroute-map external permit 10\n match interface x0\n"
+    text += " exit-address-family\n";
+    for host in plan::hosts_of(node, ports) {
+        let (sequence, name) = (10 + host.port, host.interface());
+        let _ = write!(text, "route-map external permit {sequence}\n match interface {name}\n");
+    }
+    text
 }
 
 #[cfg(test)]
@@ -127,11 +132,12 @@ mod tests {
 
     #[test]
     fn the_first_two_reflect() {
-        let (first, last) = (bgpd(0), bgpd(3));
+        let (first, last) = (bgpd(0, 1), bgpd(3, 2));
         assert_eq!(first.matches("remote-as").count(), 3);
         assert_eq!(first.matches("route-reflector-client").count(), 2);
         assert!(last.contains("neighbor 192.0.2.2 update-source 192.0.2.4\n"), "{last}");
         assert_eq!(last.matches("remote-as").count(), 2);
         assert!(!last.contains("reflector"));
+        assert_eq!([&first, &last].map(|text| text.matches("match interface").count()), [1, 2]);
     }
 }

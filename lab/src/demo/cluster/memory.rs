@@ -11,7 +11,7 @@ use fingerpost_cluster::rule::Rule;
 use fingerpost_packet::{Pool, Port};
 
 use super::node::{Node, host_ring, open_ring};
-use super::plan::{KILLED, NODES, others};
+use super::plan::{self, KILLED, NODES, others};
 use super::{NodeView, Rack};
 use crate::scratch::Scratch;
 
@@ -26,6 +26,7 @@ pub(super) struct Memory {
     hosts: Vec<Box<dyn Port>>,
     folder: Scratch,
     rule: Rule,
+    ports: u8,
     starts: u32,
 }
 
@@ -34,13 +35,13 @@ impl Memory {
     ///
     /// # Errors
     /// When a ring or a thread cannot be had.
-    pub(super) fn new(rule: Rule) -> Result<Self> {
+    pub(super) fn new(rule: Rule, ports: u8) -> Result<Self> {
         let folder = Scratch::new("cluster")?;
         let nodes = (0..NODES).map(|_| None).collect();
-        let mut rack = Self { nodes, hosts: Vec::new(), folder, rule, starts: 0 };
+        let mut rack = Self { nodes, hosts: Vec::new(), folder, rule, ports, starts: 0 };
         let pool = Pool::new(1, 2048);
-        for node in 0..NODES {
-            rack.hosts.push(open_ring(rack.folder.path(), &host_ring(node), &pool)?);
+        for host in plan::hosts(ports) {
+            rack.hosts.push(open_ring(rack.folder.path(), &host_ring(host), &pool)?);
         }
         for node in others(KILLED).chain([KILLED]) {
             rack.restart(node)?;
@@ -56,6 +57,10 @@ impl Rack for Memory {
 
     fn routes(&self) -> &'static str {
         "static"
+    }
+
+    fn members(&self) -> &'static str {
+        "configuration"
     }
 
     fn hosts(&mut self) -> Result<Vec<Box<dyn Port>>> {
@@ -84,7 +89,8 @@ impl Rack for Memory {
 
     fn restart(&mut self, node: usize) -> Result<()> {
         self.starts += 1;
-        self.nodes[node] = Some(Node::start(node, self.starts, self.rule, self.folder.path())?);
+        let (boot, folder) = (self.starts, self.folder.path());
+        self.nodes[node] = Some(Node::start(node, boot, self.rule, self.ports, folder)?);
         Ok(())
     }
 

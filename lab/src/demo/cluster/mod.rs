@@ -1,7 +1,8 @@
 //! The demo of a cluster: four nodes that act as one router, traffic between all external ports, and a node that is
 //! killed and comes back while it flows.
 //!
-//! Source: RouteBricks, SOSP 2009: RB4, four servers of one external port each and a mesh of internal links.
+//! Source: RouteBricks, SOSP 2009: RB4, four servers of one external port each and a mesh of internal links; RB8/4 has two ports
+//!         a server.
 //! Shape:  a [`Rack`] has the nodes: processes in network namespaces, or threads over rings of shared memory for an ordinary
 //!         user. Sender and checker are the same for both, a port at each host.
 //! Cost:   some 6,500 packets a second in all: the rate of the links is the limit, and not the processor.
@@ -29,10 +30,14 @@ mod node;
 mod picture;
 mod plan;
 mod probes;
+mod store;
 mod traffic;
 
 /// Longest time that a failed node may go unnoticed: probes that miss five intervals of 8 ms, and a half, and some.
 pub const DETECTION: Duration = Duration::from_millis(50);
+
+/// External ports of a node, at most.
+pub const MOST_PORTS: u8 = 2;
 
 /// Longest time until all links are up and all routes known.
 const LONGEST_START: Duration = Duration::from_secs(60);
@@ -52,6 +57,8 @@ pub struct ClusterOptions {
     pub time: Duration,
     /// Rule of the path selection.
     pub rule: Rule,
+    /// External ports of each node, 1 to [`MOST_PORTS`].
+    pub ports: u8,
     /// Nodes in this process, also where namespaces can be had.
     pub memory: bool,
 }
@@ -63,11 +70,15 @@ pub struct ClusterReport {
     pub mode: &'static str,
     /// How many nodes there are.
     pub nodes: usize,
+    /// External ports of each node.
+    pub ports: u8,
+    /// Where the nodes have the members from: `etcd` or `configuration`.
+    pub members: &'static str,
     /// Origin of the routes: `bgp` (FRR's, by two route reflectors) or `static`.
     pub routes: &'static str,
     /// Rule of the path selection.
     pub rule: &'static str,
-    /// Rate R of an external port, in bit/s.
+    /// Rate of an external port, in bit/s: R by the ports of a node.
     pub port_bps: u64,
     /// Rate of an internal link, 2R/N, in bit/s.
     pub link_bps: u64,
@@ -169,7 +180,9 @@ trait Rack {
     fn mode(&self) -> &'static str;
     /// Origin of the routes.
     fn routes(&self) -> &'static str;
-    /// Ports of the hosts, a node each; called once.
+    /// Origin of the members.
+    fn members(&self) -> &'static str;
+    /// Ports of the hosts, in the order of [`plan::hosts`]; called once.
     fn hosts(&mut self) -> Result<Vec<Box<dyn Port>>>;
     /// The nodes at this moment.
     fn look(&mut self) -> Result<Vec<Option<NodeView>>>;
@@ -197,7 +210,7 @@ pub fn run(options: &ClusterOptions, progress: &dyn Fn(String)) -> Result<Cluste
     let shared = Shared::default();
     let shared = &shared;
     let result = thread::scope(|scope| {
-        let sender = scope.spawn(move || Traffic::new(hosts).run(shared));
+        let sender = scope.spawn(move || Traffic::new(options.ports, hosts).run(shared));
         let done = conduct(rack.as_mut(), options, shared, progress);
         shared.stop_sending.store(true, Relaxed);
         thread::sleep(DRAIN);
@@ -211,14 +224,14 @@ pub fn run(options: &ClusterOptions, progress: &dyn Fn(String)) -> Result<Cluste
 
 fn start(options: &ClusterOptions, progress: &dyn Fn(String)) -> Result<Box<dyn Rack>> {
     if !options.memory {
-        match namespaces::Spaces::new(options.rule, progress) {
+        match namespaces::Spaces::new(options.rule, options.ports, progress) {
             Ok(rack) => return Ok(Box::new(rack)),
             Err(missing) => {
                 progress(format!("{missing:#}: the nodes are threads over rings of shared memory"));
             }
         }
     }
-    Ok(Box::new(memory::Memory::new(options.rule)?))
+    Ok(Box::new(memory::Memory::new(options.rule, options.ports)?))
 }
 
 /// What the conductor measured.
@@ -309,9 +322,11 @@ fn report(rack: &dyn Rack, options: &ClusterOptions, run: &Run, tally: Tally) ->
     ClusterReport {
         mode: rack.mode(),
         nodes: plan::NODES,
+        ports: options.ports,
+        members: rack.members(),
         routes: rack.routes(),
         rule: plan::rule_name(options.rule),
-        port_bps: plan::PORT_BPS,
+        port_bps: plan::NODE_BPS / u64::from(options.ports),
         link_bps: plan::LINK_BPS,
         offered: tally.offered,
         arrived: tally.arrived,

@@ -1,7 +1,8 @@
 //! The nodes of the demo as processes, `fingerpost run` in a network namespace each, and their hosts in one more.
 //!
 //! Shape:  a mesh of veth pairs with the rate 2R/N in the configuration of each end; routes by iBGP from two reflectors where
-//!         FRR is installed, else static ones. State and loads are those of the control socket (`cluster status`).
+//!         FRR is installed, else static ones; members in etcd where it is installed, else in the configuration. State and
+//!         loads are those of the control socket (`cluster status`).
 //! Cost:   some seconds to start; a request to each node five times a second.
 
 use std::fmt::Write as _;
@@ -17,7 +18,8 @@ use fingerpost_packet::{Pool, Port};
 use serde::Deserialize;
 
 use super::frr::{self, Frr};
-use super::plan::{self, ID, NODES, others};
+use super::plan::{self, Host, ID, NODES, others};
+use super::store::{self, Store};
 use super::{LinkView, NodeView, Rack};
 use crate::namespace::Namespace;
 use crate::program::{self, Router};
@@ -27,8 +29,6 @@ use crate::xdp::lab::set_forwarding;
 const LONGEST: Duration = Duration::from_secs(10);
 /// Time between two looks for that.
 const TICK: Duration = Duration::from_millis(1);
-/// Number of interfaces of a node: the external one and the internal ones.
-const INTERFACES: u64 = NODES as u64;
 /// Exit code of a missing privilege.
 const PERMISSION: i32 = 4;
 /// Frames of a host's port.
@@ -87,8 +87,10 @@ struct Place {
 /// The nodes and the namespace of their hosts.
 pub(super) struct Spaces {
     places: Vec<Place>,
+    store: Option<Store>,
     outside: Namespace,
     rule: Rule,
+    ports: u8,
 }
 
 impl Spaces {
@@ -96,7 +98,7 @@ impl Spaces {
     ///
     /// # Errors
     /// A missing privilege or program.
-    pub(super) fn new(rule: Rule, progress: &dyn Fn(String)) -> Result<Self> {
+    pub(super) fn new(rule: Rule, ports: u8, progress: &dyn Fn(String)) -> Result<Self> {
         let outside = Namespace::new()?;
         program::beside()?;
         let place = || -> Result<Place> {
@@ -104,9 +106,16 @@ impl Spaces {
             Ok(Place { frr: None, router: None, last, routed: false, namespace })
         };
         let places = (0..NODES).map(|_| place()).collect::<Result<_>>()?;
-        let mut rack = Self { places, outside, rule };
+        let mut rack = Self { places, store: None, outside, rule, ports };
         rack.link()?;
         rack.check()?;
+        match Store::start(&rack.outside, rack.places.iter().map(|place| &place.namespace)) {
+            Ok(store) => {
+                rack.store = Some(store);
+                progress("members in etcd".to_owned());
+            }
+            Err(missing) => progress(format!("{missing:#}: members in the configuration")),
+        }
         progress(format!("starting {NODES} nodes, fingerpost run in a network namespace each"));
         for node in 0..NODES {
             rack.restart(node)?;
@@ -130,17 +139,18 @@ impl Spaces {
         for (node, place) in self.places.iter().enumerate() {
             place.namespace.inside(|| set_forwarding(false))?;
             place.namespace.batch(|to| {
-                let (path, port, host) =
-                    (self.outside.path(), plan::port_mac(node), plan::host_mac(node));
                 writeln!(to, "link set lo up")?;
-                writeln!(
-                    to,
-                    "link add x0 address {port} type veth peer name h{node} address {host} netns {path}"
-                )?;
-                writeln!(to, "addr add {}/24 dev x0", plan::port_addr(node))?;
-                writeln!(to, "link set x0 up")?;
-                let addr = plan::host_addr(node);
-                writeln!(to, "neigh add {addr} lladdr {host} dev x0 nud permanent")?;
+                for host in plan::hosts_of(node, self.ports) {
+                    let (path, name) = (self.outside.path(), host.interface());
+                    let (port, mac, addr) = (host.port_mac(), host.mac(), host.addr());
+                    writeln!(
+                        to,
+                        "link add {name} address {port} type veth peer name {host} address {mac} netns {path}"
+                    )?;
+                    writeln!(to, "addr add {}/24 dev {name}", host.port_addr())?;
+                    writeln!(to, "link set {name} up")?;
+                    writeln!(to, "neigh add {addr} lladdr {mac} dev {name} nud permanent")?;
+                }
                 for (there, other) in ID.iter().zip(&self.places[..node]) {
                     let (here, path) = (ID[node], other.namespace.path());
                     writeln!(
@@ -150,7 +160,9 @@ impl Spaces {
                 }
                 Ok(())
             })?;
-            self.outside.ip(&format!("link set h{node} up"))?;
+            for host in plan::hosts_of(node, self.ports) {
+                self.outside.ip(&format!("link set {host} up"))?;
+            }
         }
         for (node, place) in self.places.iter().enumerate() {
             place.namespace.batch(|to| {
@@ -175,7 +187,7 @@ impl Spaces {
     fn reflect(&mut self) -> Result<()> {
         frr::is_there()?;
         for (node, place) in self.places.iter_mut().enumerate() {
-            place.frr = Some(Frr::start(&place.namespace, node)?);
+            place.frr = Some(Frr::start(&place.namespace, node, self.ports)?);
         }
         Ok(())
     }
@@ -187,7 +199,18 @@ impl Spaces {
             plan::rule_name(self.rule),
             plan::FLOWLET_MS
         );
-        for (node, id) in ID.iter().enumerate() {
+        if self.store.is_some() {
+            text += &store::keys();
+            // All interfaces but the one to the store.
+            let external = plan::hosts_of(own, self.ports).map(|host| host.interface());
+            let internal = others(own).map(|other| format!("int-{}", ID[other]));
+            for name in external.chain(internal) {
+                let _ = write!(text, "\n[[interface]]\nname = \"{name}\"\n");
+            }
+        }
+        // With a store a node names itself alone.
+        let named = |node: usize| self.store.is_none() || node == own;
+        for (node, id) in ID.iter().enumerate().filter(|&(node, _)| named(node)) {
             let loopback = plan::loopback(node);
             let _ =
                 write!(text, "\n[[cluster.member]]\nid = \"{id}\"\nloopback = \"{loopback}\"\n");
@@ -204,32 +227,35 @@ impl Spaces {
 
     /// Whether a node forwards on all of its interfaces and has the routes of all nodes.
     fn is_routed(&mut self, node: usize) -> Result<bool> {
+        let ports = self.ports;
+        let interfaces = (NODES - 1 + usize::from(ports)) as u64;
         let place = &mut self.places[node];
         let Some(router) = &mut place.router else { return Ok(false) };
         if let Some(status) = router.ended()? {
             let last = place.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
             return Err(anyhow!("node {}: {status}: {last}", ID[node]));
         }
-        if router.interfaces().is_none_or(|count| count < INTERFACES) {
+        if router.interfaces().is_none_or(|count| count < interfaces) {
             return Ok(false);
         }
         if place.frr.is_none() && !place.routed {
             // Refused until the loopbacks of the others are reached.
             let replace = place.namespace.batch(|to| {
-                others(node).try_for_each(|other| {
-                    let (prefix, via) = (plan::behind(other), plan::loopback(other));
-                    writeln!(to, "route replace {prefix}/24 via {via}")
+                let mut hosts = plan::hosts(ports).filter(|host| host.node != node);
+                hosts.try_for_each(|host| {
+                    let (network, via) = (host.network(), plan::loopback(host.node));
+                    writeln!(to, "route replace {network}/24 via {via}")
                 })
             });
             place.routed = replace.is_ok();
         }
         // The live lookup: what the kernel has is not yet what packets are forwarded by.
-        let leaves = |host: usize| {
-            let path = format!("/v1/route?addr={}", plan::host_addr(host));
+        let leaves = |host: Host| {
+            let path = format!("/v1/route?addr={}", host.addr());
             let answer: Option<RouteAnswer> = router.request(&path);
             answer.is_some_and(|answer| answer.action.as_deref() == Some("adjacency"))
         };
-        Ok((0..NODES).all(leaves))
+        Ok(plan::hosts(ports).all(leaves))
     }
 }
 
@@ -242,17 +268,21 @@ impl Rack for Spaces {
         if self.places.iter().all(|place| place.frr.is_some()) { "bgp" } else { "static" }
     }
 
+    fn members(&self) -> &'static str {
+        if self.store.is_some() { "etcd" } else { "configuration" }
+    }
+
     fn hosts(&mut self) -> Result<Vec<Box<dyn Port>>> {
         let driver = DRIVERS.iter().find(|row| row.name == "af_packet");
         let driver = driver.context("there is a driver af_packet")?;
         let pool = Pool::new(FRAMES, 2048);
         self.outside.inside(|| {
-            let open = |node: usize| {
-                let (name, pools) = (format!("h{node}"), std::slice::from_ref(&pool));
+            let open = |host: Host| {
+                let (name, pools) = (host.to_string(), std::slice::from_ref(&pool));
                 let ports = (driver.open)(&DeviceSpec { name: &name, queues: (0, 1), pools })?;
                 ports.into_iter().next().context("a packet socket is one port")
             };
-            (0..NODES).map(open).collect()
+            plan::hosts(self.ports).map(open).collect()
         })
     }
 

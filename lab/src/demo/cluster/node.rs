@@ -1,6 +1,6 @@
 //! A node of the demo in this process: its control side, its graph with the elements of a cluster, and its worker.
 //!
-//! Shape:  two threads: the worker, between the rings of its links and that of its host, and the probes. A node that is
+//! Shape:  two threads: the worker, between the rings of its links and those of its hosts, and the probes. A node that is
 //!         killed ends between two rounds and takes with it what it holds.
 //! Cost:   the worker sleeps half a millisecond where nothing is received.
 
@@ -26,16 +26,16 @@ use fingerpost_route::{
     Target,
 };
 
-use super::plan::{self, NODES, number, others};
+use super::plan::{self, Host, NODES, number, others};
 use super::probes::{CLUSTER, Probes, Wire};
 use super::{LinkView, NodeView};
 use crate::forward::{cluster, counters, worker_of};
 
-/// Kernel indices that the interfaces would have: external, fabric, and the first internal one.
-const EXTERNAL: u32 = 2;
-const FABRIC: u32 = 3;
-const INTERNAL: u32 = 4;
-/// Own adjacency index of the host behind a node, which the others name in their frames.
+/// Kernel indices that the interfaces would have: the fabric, the first internal one, and the first external one.
+const FABRIC: u32 = 2;
+const INTERNAL: u32 = 3;
+const EXTERNAL: u32 = 16;
+/// Own adjacency index of a node's first host, which the others name in their frames. The next host has the next one.
 const HOST: u32 = 1;
 /// Frames of a node: all rings hold 2,048.
 const FRAMES: u32 = 4096;
@@ -66,9 +66,9 @@ pub(super) fn open_ring(folder: &Path, name: &str, pool: &Pool) -> Result<Box<dy
     ports.into_iter().next().context("a ring has one port")
 }
 
-/// Name of the ring between a node and its host.
-pub(super) fn host_ring(node: usize) -> String {
-    format!("host-{}", plan::ID[node])
+/// Name of the ring between a node and a host of it.
+pub(super) fn host_ring(host: Host) -> String {
+    format!("host-{host}")
 }
 
 /// Name of the ring between two nodes.
@@ -82,8 +82,14 @@ impl Node {
     ///
     /// # Errors
     /// When a ring or a thread cannot be had.
-    pub(super) fn start(own: usize, boot: u32, rule: Rule, folder: &Path) -> Result<Self> {
-        let control = control(own)?;
+    pub(super) fn start(
+        own: usize,
+        boot: u32,
+        rule: Rule,
+        ports: u8,
+        folder: &Path,
+    ) -> Result<Self> {
+        let control = control(own, ports)?;
         let port = |link: u32| {
             let found = control.links().find(|entry| entry.0 == link);
             found.map(|entry| entry.1).context("a link has a port number")
@@ -98,19 +104,23 @@ impl Node {
         };
         let fabric = Arc::new(Fabric::new(&mut Heap, settings, paths, members.clone())?);
         fabric.set_role(port(FABRIC)?, PortRole::Fabric);
-        let host = u32::from(plan::host_addr(own));
         let mut reader = control.reader();
         let forwarding = reader.pin();
-        let hop = forwarding.v4.lookup(host);
-        if let ForwardingAction::Adjacency(index) = forwarding.hops.action(hop, 0) {
-            fabric.set_output(HOST, Some(index));
+        for host in plan::hosts_of(own, ports) {
+            let hop = forwarding.v4.lookup(u32::from(host.addr()));
+            if let ForwardingAction::Adjacency(index) = forwarding.hops.action(hop, 0) {
+                fabric.set_output(HOST + u32::from(host.port), Some(index));
+            }
         }
         let pool = Pool::new(FRAMES, 2048);
         let graph = cluster::plan(&fabric)?;
         // Nobody sends commands.
         let (_, orders) = mpsc::channel();
         let mut worker = worker_of(&graph, pool.clone(), control.reader(), counters(), orders);
-        worker.add_port(port(EXTERNAL)?, open_ring(folder, &host_ring(own), &pool)?);
+        for host in plan::hosts_of(own, ports) {
+            let external = port(EXTERNAL + u32::from(host.port))?;
+            worker.add_port(external, open_ring(folder, &host_ring(host), &pool)?);
+        }
         let (to_probes, arrived) = mpsc::channel();
         let mut leaving = Vec::new();
         for ((link, other), index) in others(own).enumerate().zip(INTERNAL..) {
@@ -228,8 +238,8 @@ fn work(worker: &mut Worker, stop: &AtomicBool) {
     }
 }
 
-/// Control side of a node: its host is a neighbor, and what is behind the others leaves by the fabric interface.
-fn control(own: usize) -> Result<Control> {
+/// Control side of a node: its hosts are neighbors, and packets to those of the others leave by the fabric interface.
+fn control(own: usize, ports: u8) -> Result<Control> {
     let mut control = Control::new(ControlOptions {
         v4: fingerpost_lpm::v4().collect(),
         v6: fingerpost_lpm::v6().collect(),
@@ -237,10 +247,11 @@ fn control(own: usize) -> Result<Control> {
     })?;
     let us = control.add_source("demo", 1);
     let own_mac = FabricAddr { adjacency: LOOKUP, output: number(own) }.mac();
-    let mut interfaces = vec![
-        (EXTERNAL, "x0".to_owned(), plan::port_mac(own)),
-        (FABRIC, "cluster0".to_owned(), own_mac),
-    ];
+    let mut interfaces = vec![(FABRIC, "cluster0".to_owned(), own_mac)];
+    interfaces.extend(
+        plan::hosts_of(own, ports)
+            .map(|host| (EXTERNAL + u32::from(host.port), host.interface(), host.port_mac())),
+    );
     for (index, other) in (INTERNAL..).zip(others(own)) {
         let last = u8::try_from(index).expect("a small number");
         interfaces.push((index, format!("int-{}", plan::ID[other]), Mac([2, 0, 0, 0, 0, last])));
@@ -249,24 +260,25 @@ fn control(own: usize) -> Result<Control> {
         let state = LinkState { name, up: true, mtu: 1500, mac: Some(mac), ..LinkState::default() };
         control.handle(us, RouteEvent::Link(LinkUpdate { link, state: Some(state) }));
     }
-    for node in 0..NODES {
-        let (link, mac) = if node == own {
-            (EXTERNAL, plan::host_mac(own))
+    for host in plan::hosts(ports) {
+        let port = u32::from(host.port);
+        let (link, mac) = if host.node == own {
+            (EXTERNAL + port, host.mac())
         } else {
-            (FABRIC, FabricAddr { adjacency: HOST, output: number(node) }.mac())
+            (FABRIC, FabricAddr { adjacency: HOST + port, output: number(host.node) }.mac())
         };
-        learn(&mut control, us, node, link, mac)?;
+        learn(&mut control, us, host, link, mac)?;
     }
     control.commit(Instant::now())?;
     Ok(control)
 }
 
-/// A route to what is behind a node, by a neighbor on this link.
-fn learn(control: &mut Control, us: SourceId, node: usize, link: u32, mac: Mac) -> Result<()> {
-    let addr = plan::host_addr(node).into();
+/// A route to the network of a host, by a neighbor on this link.
+fn learn(control: &mut Control, us: SourceId, host: Host, link: u32, mac: Mac) -> Result<()> {
+    let addr = host.addr().into();
     let state = NeighborState::Reachable(mac);
     control.handle(us, RouteEvent::Neighbor(NeighborUpdate { link, addr, state }));
-    let prefix = Prefix::new(u32::from(plan::behind(node)), 24).context("24 bits")?;
+    let prefix = Prefix::new(u32::from(host.network()), 24).context("24 bits")?;
     let key = RouteKey { table: MAIN_TABLE, prefix: AnyPrefix::V4(prefix), metric: 0 };
     let path = Hop { gateway: Some(addr), link: Some(link), weight: 1 };
     control.handle(us, RouteEvent::Route(RouteUpdate::new(key, Target::Path(path))));

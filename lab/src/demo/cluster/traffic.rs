@@ -16,7 +16,7 @@ use fingerpost_packet::Port;
 use fingerpost_packet::frame::wire::checksum::checksum;
 use fingerpost_packet::frame::{BATCH, Batch, Pool};
 
-use super::plan::{self, KILLED, LOAD, NODES, OUTER_BYTES, PORT_PPS};
+use super::plan::{self, Host, KILLED, LOAD, NODE_PPS, NODES, OUTER_BYTES};
 use crate::traffic::generator::{TAIL_BYTES, Tail, udp_frame};
 
 /// Flows from a host to another one.
@@ -113,23 +113,23 @@ impl Tally {
 
 /// A flow: what is sent, and what became of each packet.
 struct Flow {
-    from: usize,
-    to: usize,
+    from: Host,
+    to: Host,
     frame: Vec<u8>,
     /// Phase of each packet, and whether it arrived.
     packets: Vec<u8>,
     order: Order,
 }
 
-/// Flows by host, then by output.
-fn flows() -> Vec<Flow> {
+/// Flows by host, then by the host that they go to.
+fn flows(hosts: &[Host]) -> Vec<Flow> {
     let mut flows = Vec::new();
-    for from in 0..NODES {
-        for to in plan::others(from) {
+    for &from in hosts {
+        for &to in hosts.iter().filter(|&&to| to != from) {
             for _ in 0..FLOWS {
-                let port = 10_000 + u16::try_from(flows.len()).expect("192 flows");
-                let macs = [plan::port_mac(from).0, plan::host_mac(from).0];
-                let addrs = [plan::host_addr(from), plan::host_addr(to)].map(Into::into);
+                let port = 10_000 + u16::try_from(flows.len()).expect("at most 896 flows");
+                let macs = [from.port_mac().0, from.mac().0];
+                let addrs = [from.addr(), to.addr()].map(Into::into);
                 let frame = udp_frame(macs, addrs, [port, PORT], TTL, OUTER_BYTES);
                 let (packets, order) = (Vec::new(), Order::default());
                 flows.push(Flow { from, to, frame, packets, order });
@@ -148,23 +148,28 @@ struct Train {
 
 /// The hosts.
 pub(super) struct Traffic {
+    hosts: Vec<Host>,
+    /// Port of each host.
     ports: Vec<Box<dyn Port>>,
     batch: Box<Batch>,
     flows: Vec<Flow>,
-    trains: [[Train; TRAINS]; NODES],
+    /// Trains of each host.
+    trains: Vec<[Train; TRAINS]>,
     draws: Rng,
     tally: Tally,
 }
 
 impl Traffic {
-    /// Hosts at these ports, a node each.
-    pub(super) fn new(ports: Vec<Box<dyn Port>>) -> Self {
+    /// The hosts of nodes with so many external ports each, at these ports.
+    pub(super) fn new(each: u8, ports: Vec<Box<dyn Port>>) -> Self {
         let pool = Pool::new(FRAMES, 2048);
+        let hosts: Vec<_> = plan::hosts(each).collect();
         Self {
             ports,
             batch: Batch::new(&pool),
-            flows: flows(),
-            trains: Default::default(),
+            flows: flows(&hosts),
+            trains: vec![Default::default(); hosts.len()],
+            hosts,
             // Fixed: the same flows at each run.
             draws: Rng::new(0x9e37_79b9),
             tally: Tally::default(),
@@ -183,8 +188,9 @@ impl Traffic {
     )]
     pub(super) fn run(mut self, shared: &Shared) -> Result<Tally> {
         let start = Instant::now();
-        let rate = LOAD * PORT_PPS as f64;
-        let mut made = [0u64; NODES];
+        let each = self.hosts.len() / NODES;
+        let rate = LOAD * NODE_PPS as f64 / each as f64;
+        let mut made = vec![0u64; self.hosts.len()];
         let mut seconds = None;
         while !shared.stop.load(Relaxed) {
             if !shared.stop_sending.load(Relaxed) {
@@ -198,7 +204,7 @@ impl Traffic {
             } else if seconds.is_none() {
                 seconds = Some(start.elapsed().as_secs_f64());
             }
-            for host in 0..NODES {
+            for host in 0..self.hosts.len() {
                 self.receive(host)?;
             }
             shared.sent.store(self.tally.offered, Relaxed);
@@ -217,7 +223,8 @@ impl Traffic {
         if train.left == 0 {
             // Low numbers more often, as few flows have most packets.
             let within = draws.below(FLOWS).min(draws.below(FLOWS));
-            train.flow = (host * (NODES - 1) + draws.below(NODES - 1)) * FLOWS + within;
+            let others = self.hosts.len() - 1;
+            train.flow = (host * others + draws.below(others)) * FLOWS + within;
             // Pareto of shape 1: half of the trains have one packet, a quarter two, an eighth each four and eight.
             train.left = 1 << draws.word().leading_zeros().min(LONGEST_TRAIN);
         }
@@ -232,7 +239,7 @@ impl Traffic {
             let number = self.next(host);
             let flow = &mut self.flows[number];
             let sequence = u32::try_from(flow.packets.len()).expect("an hour of packets");
-            let template = u32::try_from(number).expect("192 flows");
+            let template = u32::try_from(number).expect("at most 896 flows");
             packet.set_len(flow.frame.len());
             packet.bytes_mut().copy_from_slice(&flow.frame);
             Tail { sequence, template }.write(packet.bytes_mut());
@@ -257,7 +264,7 @@ impl Traffic {
             for i in 0..self.batch.len() {
                 let frame = self.batch.bytes(i);
                 if is_ours(frame) {
-                    check(&mut self.flows, &mut self.tally, host, frame);
+                    check(&mut self.flows, &mut self.tally, self.hosts[host], frame);
                 }
             }
             let full = self.batch.len() == BATCH;
@@ -272,7 +279,7 @@ impl Traffic {
     /// Adds up what did not arrive.
     fn end(mut self) -> Tally {
         for flow in &self.flows {
-            let at_node = flow.from == KILLED || flow.to == KILLED;
+            let at_node = flow.from.node == KILLED || flow.to.node == KILLED;
             for &packet in flow.packets.iter().filter(|&&packet| packet & ARRIVED == 0) {
                 let failing = packet == Phase::Failing as u8;
                 let lost = &mut self.tally.lost;
@@ -293,7 +300,7 @@ fn is_ours(frame: &[u8]) -> bool {
     at(TYPE_AT, &[0x08, 0x00]) && at(PROTOCOL_AT, &[17]) && at(PORT_AT, &PORT.to_be_bytes())
 }
 
-fn check(flows: &mut [Flow], tally: &mut Tally, host: usize, frame: &[u8]) {
+fn check(flows: &mut [Flow], tally: &mut Tally, host: Host, frame: &[u8]) {
     tally.arrived += 1;
     tally.verified += 1;
     if let Err(what) = verify(flows, &mut tally.order, host, frame) {
@@ -305,18 +312,18 @@ fn check(flows: &mut [Flow], tally: &mut Tally, host: usize, frame: &[u8]) {
 }
 
 /// Compares a frame that a host received with what it must be.
-fn verify(flows: &mut [Flow], order: &mut Totals, host: usize, frame: &[u8]) -> Result<(), String> {
+fn verify(flows: &mut [Flow], order: &mut Totals, host: Host, frame: &[u8]) -> Result<(), String> {
     let tail = Tail::of(frame).ok_or("the tail is damaged")?;
     let number = tail.template as usize;
     let flow = flows.get_mut(number).ok_or_else(|| format!("no flow {number}"))?;
-    let name = format!("flow {number} to node {}", plan::ID[flow.to]);
+    let name = format!("flow {number} to host {}", flow.to);
     if host != flow.to {
-        return Err(format!("{name}: left at node {}", plan::ID[host]));
+        return Err(format!("{name}: left at the port of host {host}"));
     }
     if frame.len() != flow.frame.len() {
         return Err(format!("{name}: {} bytes", frame.len()));
     }
-    let macs = [plan::host_mac(host).0, plan::port_mac(host).0].concat();
+    let macs = [host.mac().0, host.port_mac().0].concat();
     if frame[..TYPE_AT] != macs {
         return Err(format!("{name}: link addresses {:x?}", &frame[..TYPE_AT]));
     }
@@ -349,8 +356,8 @@ mod tests {
     /// Frame of a packet as the host must receive it.
     fn received(flow: &Flow, number: u32, sequence: u32) -> Vec<u8> {
         let mut frame = flow.frame.clone();
-        frame[..6].copy_from_slice(&plan::host_mac(flow.to).0);
-        frame[6..12].copy_from_slice(&plan::port_mac(flow.to).0);
+        frame[..6].copy_from_slice(&flow.to.mac().0);
+        frame[6..12].copy_from_slice(&flow.to.port_mac().0);
         frame[TTL_AT] -= 1;
         frame[SUM_AT..SUM_AT + 2].fill(0);
         let sum = checksum(&frame[IP_AT..UDP_AT]);
@@ -361,8 +368,9 @@ mod tests {
 
     #[test]
     fn every_kind_of_damage_is_seen() {
-        let (mut flows, mut tally) = (flows(), Tally::default());
-        assert_eq!(flows.len(), NODES * (NODES - 1) * FLOWS);
+        let hosts: Vec<_> = plan::hosts(2).collect();
+        let (mut flows, mut tally) = (flows(&hosts), Tally::default());
+        assert_eq!(flows.len(), 8 * 7 * FLOWS);
         flows[0].packets = vec![0; 4];
         let (to, good) = (flows[0].to, received(&flows[0], 0, 1));
         assert!(is_ours(&good) && !is_ours(&good[..30]));
@@ -371,7 +379,7 @@ mod tests {
         check(&mut flows, &mut tally, to, &good);
         assert!(tally.samples[0].contains("came twice"), "{:?}", tally.samples);
         let [first, third, fifth] = [0, 2, 4].map(|number| received(&flows[0], 0, number));
-        check(&mut flows, &mut tally, to + 1, &third);
+        check(&mut flows, &mut tally, hosts[0], &third);
         check(&mut flows, &mut tally, to, &fifth);
         for at in [0, 11, 14, TTL_AT, SUM_AT, 30, 700, OUTER_BYTES - 1] {
             let mut bad = third.clone();
@@ -386,10 +394,10 @@ mod tests {
 
     #[test]
     fn losses_are_of_the_failure_of_the_node_or_of_neither() {
-        let mut traffic = Traffic::new(Vec::new());
+        let mut traffic = Traffic::new(1, Vec::new());
         let between = |from, to| {
-            let is_it = |flow: &Flow| (flow.from, flow.to) == (from, to);
-            flows().iter().position(is_it).expect("a flow")
+            let is_it = |flow: &Flow| (flow.from.node, flow.to.node) == (from, to);
+            flows(&plan::hosts(1).collect::<Vec<_>>()).iter().position(is_it).expect("a flow")
         };
         let phases = [Phase::Whole, Phase::Failing, Phase::Down, Phase::Back].map(|p| p as u8);
         traffic.flows[between(0, 1)].packets = phases.to_vec();
@@ -401,12 +409,12 @@ mod tests {
 
     #[test]
     fn trains_go_to_all_others_alike() {
-        let mut traffic = Traffic::new(Vec::new());
+        let mut traffic = Traffic::new(1, Vec::new());
         let mut counts = [0u32; NODES];
         for _ in 0..30_000 {
             let number = traffic.next(1);
-            assert_eq!(traffic.flows[number].from, 1);
-            counts[traffic.flows[number].to] += 1;
+            assert_eq!(traffic.flows[number].from.node, 1);
+            counts[traffic.flows[number].to.node] += 1;
         }
         assert_eq!(counts[1], 0);
         assert!(plan::others(1).all(|to| (9_000..11_000).contains(&counts[to])), "{counts:?}");

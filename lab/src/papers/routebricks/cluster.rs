@@ -235,7 +235,8 @@ fn real_failures(paper: &mut Paper<'_>) {
     let (mut lost, mut offered) = (Vec::new(), 0);
     for number in 1..=paper.options.failures {
         paper.progress.stage(&format!("real failures: {number}"));
-        let options = ClusterOptions { time: AROUND, rule: Rule::Adaptive, memory: false };
+        let options =
+            ClusterOptions { time: AROUND, rule: Rule::Adaptive, ports: 1, memory: false };
         match demo(&options, &|_| ()) {
             Ok(report) => {
                 lost.push(report.lost_in_failure);

@@ -94,6 +94,17 @@ fn join_and_lose_the_store(kind: &'static str, tool: &str, stopped_s: u64) {
     let counts = going.end();
     assert_eq!(counts.lost(), 0, "{counts:?}");
 
+    // A node that cannot reach the store for three TTLs: the others keep it while its links are up.
+    let going = traffic(&rack, 9);
+    rack.manage(0, "down");
+    state_of_store(&routers[0], "lost");
+    std::thread::sleep(Duration::from_secs(6));
+    rack.manage(0, "up");
+    state_of_store(&routers[0], "in_sync");
+    let counts = going.end();
+    println!("{kind}, node a cut off it: {counts:?}");
+    assert_eq!(counts.lost(), 0, "{counts:?}\n{}", rack.faults(&routers));
+
     // One more.
     let fourth = rack.start(3);
     for router in routers.iter().chain([&fourth]) {

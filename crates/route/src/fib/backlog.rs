@@ -54,6 +54,11 @@ impl<A: Addr> Backlog<A> {
         self.len() == 0
     }
 
+    /// Listed changes with the next hops that readers see: the first one of a prefix counts.
+    pub(super) fn notes(&self) -> &[(Prefix<A>, NextHopId)] {
+        &self.notes
+    }
+
     /// Changes that are listed.
     pub(super) fn listed(&self) -> usize {
         self.notes.len()

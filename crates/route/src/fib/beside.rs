@@ -2,8 +2,8 @@
 //! changes since are written to it before readers get it.
 //!
 //! A prefix is in the copy with a next hop that it had while the copy was made. Every prefix that changed since the
-//! copy began is recorded by the commit that follows, and written to the new table with the next hop of then; so a table without recorded prefixes
-//! left is in step with the routes. A table that does not take them is handed over with the prefixes that it lacks, if
+//! copy began is recorded by the commit that follows, and written to the copy and the new table with the next hop of then; so a table without
+//! recorded prefixes left is in step with the routes. A table that does not take them is handed over with the prefixes that it lacks, if
 //! the one before it lacks them as well; after [`TRIES`] builds changes wait so that it does.
 //!
 //! Shape:  a list of prefixes and next hops, which the other thread makes a store of; a list of changed prefixes.
@@ -238,7 +238,7 @@ impl<A: Addr> Beside<A> {
                 let (few, until) = (work.changed.len() <= FEW, until - STEP + CATCH_UP);
                 while !work.changed.is_empty() && (few || Instant::now() < until) {
                     let (some, places) = work.changed.latest(APPLIED);
-                    match ready.catch_up(&some, routes, best) {
+                    match ready.catch_up(&some, best) {
                         Ok(()) => work.changed.drop(places),
                         Err(UpdateError::Rebuild) => {
                             let lacks = work.changed.into_prefixes();
@@ -287,11 +287,11 @@ impl<A: Addr> Ready<A> {
         Some((shared.clone(), next))
     }
 
-    /// Writes prefixes to the table as they are now.
+    /// Writes prefixes to the table as they are now. It takes answers from its own routes: those of now hold changes that it
+    /// lacks.
     fn catch_up(
         &mut self,
         prefixes: &[Prefix<A>],
-        routes: &dyn Pieces<A>,
         best: &dyn Fn(&mut [Change<A>]),
     ) -> Result<(), UpdateError> {
         let change = |&prefix| Change { prefix, old: self.hop(prefix), new: NextHopId::NONE };
@@ -299,15 +299,22 @@ impl<A: Addr> Ready<A> {
         best(&mut changes);
         changes.retain(|change| change.old != change.new);
         changes.sort_unstable_by_key(|change| change.prefix);
-        self.table.apply(&changes, routes, &mut NoReaders)?;
-        for Change { prefix, new, .. } in changes {
-            if new.is_none() {
-                self.routes.remove(prefix);
-            } else {
-                self.routes.insert(prefix, new);
-            }
+        for change in &changes {
+            self.set(change.prefix, change.new);
         }
-        Ok(())
+        self.table.apply(&changes, &self.routes, &mut NoReaders).inspect_err(|_| {
+            for change in &changes {
+                self.set(change.prefix, change.old);
+            }
+        })
+    }
+
+    fn set(&mut self, prefix: Prefix<A>, hop: NextHopId) {
+        if hop.is_none() {
+            self.routes.remove(prefix);
+        } else {
+            self.routes.insert(prefix, hop);
+        }
     }
 
     /// Next hop that the table has for exactly this prefix.

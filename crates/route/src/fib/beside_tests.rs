@@ -10,15 +10,15 @@ use super::*;
 
 /// Jobs that wait until they are run.
 #[derive(Clone, Default)]
-struct Jobs(Arc<Mutex<Vec<Job>>>);
+pub(super) struct Jobs(Arc<Mutex<Vec<Job>>>);
 
 impl Jobs {
-    fn runner(&self) -> Runner {
+    pub(super) fn runner(&self) -> Runner {
         let jobs = self.0.clone();
         Runner::new(move |job| jobs.lock().unwrap().push(job))
     }
 
-    fn run(&self) {
+    pub(super) fn run(&self) {
         let jobs = std::mem::take(&mut *self.0.lock().unwrap());
         jobs.into_iter().for_each(|job| job());
     }

@@ -16,6 +16,7 @@ use fingerpost_lpm::{
 pub mod audit;
 pub mod backlog;
 pub mod batch;
+mod before;
 mod beside;
 mod calibrate;
 mod changed;
@@ -485,7 +486,7 @@ impl<A: Addr> Fib<A> {
                 !listed || changes.len() > 64 && changes.len() > routes.prefixes() / REBUILD_SHARE;
             let result = match rebuild {
                 true => Err(UpdateError::Rebuild),
-                false => self.served.change(changes, routes, grace),
+                false => self.served.change(changes, self.backlog.notes(), routes, grace),
             };
             match result {
                 Ok(()) => {
@@ -628,3 +629,6 @@ mod beside_tests;
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests;
+#[cfg(test)]
+#[cfg(not(loom))]
+mod waiting_tests;

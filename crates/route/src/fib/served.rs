@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fingerpost_lpm::{
-    Addr, Algorithm, Change, Grace, HugePages, Lookup, Memory, MemoryMaker, NextHopId, Region,
-    Routes, Step, Table, UpdateError,
+    Addr, Algorithm, Change, Grace, HugePages, Lookup, Memory, MemoryMaker, NextHopId, Prefix,
+    Region, Routes, Step, Table, UpdateError,
 };
 
+use super::before::Waiting;
 use super::beside::Beside;
 
 /// Changes of a piece, where there is no room for all at once: old and new stand side by side until readers
@@ -112,15 +113,17 @@ impl<A: Addr> Served<A> {
         &self.lookup
     }
 
-    /// Changes the table in place. An error leaves the changes applied in part: build then.
+    /// Changes the table in place. `routes` hold the changes that wait for later, too; `waiting` are these, with the next
+    /// hops of before. An error leaves the changes applied in part: build then.
     pub(super) fn change(
         &mut self,
         changes: &[Change<A>],
+        waiting: &[(Prefix<A>, NextHopId)],
         routes: &dyn Routes<A>,
         grace: &mut dyn Grace,
     ) -> Result<(), UpdateError> {
         let writer = self.writer.as_mut().ok_or(UpdateError::Rebuild)?;
-        change(&mut *writer.table, changes, routes, grace)?;
+        change(&mut *writer.table, changes, waiting, routes, grace)?;
         self.lookup = writer.table.publish();
         Ok(())
     }
@@ -148,15 +151,27 @@ impl<A: Addr> Served<A> {
 fn change<A: Addr>(
     table: &mut dyn Table<A>,
     changes: &[Change<A>],
+    waiting: &[(Prefix<A>, NextHopId)],
     routes: &dyn Routes<A>,
     grace: &mut dyn Grace,
 ) -> Result<(), UpdateError> {
-    let whole = table.apply(changes, routes, grace);
+    let whole = match waiting {
+        [] => table.apply(changes, routes, grace),
+        _ => {
+            let waiting = Waiting::new(waiting.iter().copied());
+            table.apply(changes, &waiting.before(routes, 0), grace)
+        }
+    };
     if whole != Err(UpdateError::Rebuild) || changes.len() <= PIECE {
         return whole;
     }
+    let mut changes = changes.to_vec();
+    changes.sort_unstable_by_key(|change| change.prefix);
+    let olds = changes.iter().map(|change| (change.prefix, change.old));
+    let waiting = Waiting::new(olds.chain(waiting.iter().copied()));
     for piece in changes.chunks(PIECE) {
-        table.apply(piece, routes, grace)?;
+        let last = piece.last().map_or(Prefix::ALL, |change| change.prefix);
+        table.apply(piece, &waiting.before(routes, waiting.through(last)), grace)?;
         let (epoch, start) = (grace.retire(), Instant::now());
         while !grace.passed(epoch) && start.elapsed() < PIECE_GRACE {
             std::hint::spin_loop();

@@ -162,7 +162,7 @@ pub(super) fn commit(
     fib.commit(best_of(store), store, &mut NoReaders, now)
 }
 
-fn best_of<A: Addr>(store: &RouteStore<A>) -> impl Fn(&mut [Change<A>]) {
+pub(super) fn best_of<A: Addr>(store: &RouteStore<A>) -> impl Fn(&mut [Change<A>]) {
     |changes| {
         store.get_all(
             changes,

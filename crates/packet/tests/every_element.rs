@@ -44,6 +44,9 @@ const GRAPHS: &[Subject] = &[
         e [3] -> Discard; i4 [0] -> f :: IPSourceFilter -> t :: ToPorts; i4 [1] -> [1] f; i4 [2] -> [2] f;
         i6 [0] -> [3] f; i6 [1] -> [4] f; f [1] -> t; f [2] -> t; f [3] -> t; f [4] -> t"),
     makes("FromPorts -> e :: EtherInput; e [ip4] -> i4 :: IP4Input; e [ip6] -> i6 :: IP6Input; e [2] -> Discard;
+        e [3] -> Discard; i4 [0] -> s :: IPSampler -> t :: ToPorts; i4 [1] -> [1] s; i4 [2] -> [2] s;
+        i6 [0] -> [3] s; i6 [1] -> [4] s; s [1] -> t; s [2] -> t; s [3] -> t; s [4] -> t"),
+    makes("FromPorts -> e :: EtherInput; e [ip4] -> i4 :: IP4Input; e [ip6] -> i6 :: IP6Input; e [2] -> Discard;
         e [3] -> Discard; i4 [0] -> f :: IPAccessIn -> o :: IPAccessOut -> t :: ToPorts; i4 [1] -> [1] f; i4 [2] -> [2] f;
         i6 [0] -> [3] f; i6 [1] -> [4] f; f [1] -> t; f [2] -> t; f [3] -> [1] o; f [4] -> t; o [1] -> t"),
     makes("FromPorts -> e :: EtherInput; e [ip4] -> i4 :: IP4Input; e [ip6] -> i6 :: IP6Input; e [2] -> Discard;

@@ -6,6 +6,7 @@ pub(crate) mod ports;
 mod reader;
 pub mod redirects;
 pub mod row;
+pub mod sampling;
 mod set;
 pub mod source_filter;
 pub mod urpf;
@@ -17,5 +18,11 @@ pub use set::{FeatureSettings, FeatureStates};
 pub use value::Value;
 
 /// Every interface feature.
-pub static FEATURES: &[Feature] =
-    &[source_filter::FEATURE, acl::FEATURE, urpf::FEATURE, policer::FEATURE, redirects::FEATURE];
+pub static FEATURES: &[Feature] = &[
+    sampling::FEATURE,
+    source_filter::FEATURE,
+    acl::FEATURE,
+    urpf::FEATURE,
+    policer::FEATURE,
+    redirects::FEATURE,
+];

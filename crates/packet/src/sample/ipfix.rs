@@ -285,10 +285,12 @@ impl Exporter for Messages {
 
     fn counters(&mut self, sample: &CounterSample, now: Now, send: Send<'_>) {
         let Some(Sampler { link, rate, packets, samples, .. }) = sample.sampler else { return };
-        self.announces = true;
+        if !self.announces {
+            // Templates come with the selectors, not with what was begun before them.
+            self.flush(now, send);
+            self.announces = true;
+        }
         self.make_room(SELECTOR_BYTES, now, send);
-        // What was begun may have taken the templates along, and selectors come with them.
-        self.announces = true;
         let to = &mut self.selectors.bytes;
         to.u64(link.into());
         to.u16(RANDOM);

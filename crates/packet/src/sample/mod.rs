@@ -36,6 +36,13 @@ pub struct Sample {
     pub header: [u8; HEADER_BYTES],
 }
 
+impl Egress {
+    /// Dropped since its TTL or hop limit was used up.
+    pub const EXPIRED: Self = Self::Dropped(257);
+    /// Dropped without a reason that has a number.
+    pub const NO_REASON: Self = Self::Dropped(256);
+}
+
 impl Sample {
     /// A sample of a frame that arrived at a port.
     pub fn of(port: u16, frame: &[u8]) -> Self {
@@ -105,8 +112,8 @@ pub enum Egress {
     Link(u32),
     /// It was for the router itself.
     Host,
-    /// It was dropped, for want of a route or by one: the code of the ICMP "destination unreachable" about that.
-    Dropped(u8),
+    /// It was dropped, for a reason by sFlow's numbers: up to 255 the code of an ICMP "destination unreachable".
+    Dropped(u16),
 }
 
 /// What the route table has of a sampled packet.

@@ -111,8 +111,7 @@ fn output(egress: Egress) -> u32 {
         Egress::Unknown => 0,
         Egress::Link(link) => index(link),
         Egress::Host => INTERNAL,
-        // Reasons below 256 are codes of ICMP.
-        Egress::Dropped(code) => DISCARDED | u32::from(code),
+        Egress::Dropped(reason) => DISCARDED | u32::from(reason),
     }
 }
 

@@ -389,3 +389,21 @@ fn a_route_of_one_address_to_a_link_leads_to_that_neighbor() {
     lab.commit();
     assert_eq!(lab.action("203.0.113.8"), ForwardingAction::Glean(lab.port("right")));
 }
+
+#[test]
+fn host_routes_of_neighbors_are_no_prefixes_that_route() {
+    let mut lab = routed(V4, "192.0.2.1");
+    let prefix = |lab: &Lab, text: &str| {
+        lab.control.routed_prefix(MAIN_TABLE, addr(text)).map(|prefix| prefix.to_string())
+    };
+    let connected = prefix(&lab, V4);
+    lab.add(RIGHT, V4, mac(7)).unwrap();
+    lab.commit();
+    let host = lab.control.lookup_route(MAIN_TABLE, addr(V4)).unwrap().prefix;
+    assert_eq!(host.to_string(), format!("{V4}/32"));
+    assert_eq!(prefix(&lab, V4), connected);
+    assert!(connected.is_some_and(|prefix| prefix.starts_with("10.0.2.0/")));
+    assert_eq!(prefix(&lab, "192.0.2.1").as_deref(), Some("192.0.2.0/24"));
+    assert_eq!(prefix(&lab, "203.0.113.1"), None);
+    assert_eq!(lab.control.routed_prefix(7_u32, addr(V4)), None, "no such table");
+}

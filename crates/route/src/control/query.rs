@@ -6,14 +6,14 @@
 use std::net::IpAddr;
 use std::time::{Instant, SystemTime};
 
-use fingerpost_lpm::{Routes, UpdateError};
+use fingerpost_lpm::{Addr, Prefix, Routes, UpdateError};
 
 use super::expiry::Ends;
 use super::journal::{Gap, Happened, Notice, Requested, Takeover};
 use super::objects::HopView;
 use super::routes::key_of;
 use super::snapshot::{RouteRow, SnapshotError, SnapshotId};
-use super::sources::{SourceId, SourceReport};
+use super::sources::{NEIGHBOR, SourceId, SourceReport};
 use super::{Control, Family, LOCAL_TABLE, forwarded};
 use crate::event::{
     AddressUpdate, AnyPrefix, LinkState, NextHopUpdate, RouteKey, RouteUpdate, TableId,
@@ -42,6 +42,21 @@ impl Control {
             IpAddr::V6(a) => AnyPrefix::V6(table.v6().rib().best(a.to_bits())?.0),
         };
         Some(RouteFound { prefix, candidates: table.candidates(prefix) })
+    }
+
+    /// The longest prefix of a table by which an address is routed; host routes of neighbors do not count, since they
+    /// come and go within a connected prefix.
+    pub fn routed_prefix(&self, table: impl Into<TableId>, addr: IpAddr) -> Option<AnyPrefix> {
+        fn longest<A: Addr>(rib: &Rib<A>, addr: A) -> Option<Prefix<A>> {
+            let learned = |candidate: Candidate| candidate.source == NEIGHBOR.0;
+            let covering = rib.covering(Prefix::host(addr));
+            covering.filter(|prefix| !rib.of(*prefix).all(learned)).last()
+        }
+        let table = self.tables.get(table)?;
+        Some(match addr {
+            IpAddr::V4(a) => AnyPrefix::V4(longest(table.v4().rib(), a.to_bits())?),
+            IpAddr::V6(a) => AnyPrefix::V6(longest(table.v6().rib(), a.to_bits())?),
+        })
     }
 
     /// The prefixes of a table that cover `prefix`, itself included, the shortest first.

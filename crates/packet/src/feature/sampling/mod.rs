@@ -1,0 +1,235 @@
+//! Sampling: one packet in N that an interface receives and the router forwards is reported to collectors.
+//!
+//! `settings.rs` reads `sampling` of `[[interface]]` and `[[collector]]`, `element.rs` is the step in the graph. Here is what
+//! they share: the rates and counts of interfaces, and the queue of samples, from which the control side takes them
+//! ([`Sampling::take`]) to report them ([`crate::sample`]).
+//!
+//! Cost: a look at the port of each packet; a copy of up to 256 bytes a sample. The queue is bounded: what does not fit is lost,
+//!       and counted.
+
+mod element;
+mod settings;
+#[cfg(test)]
+mod tests;
+
+pub use settings::{Collector, Protocol, Settings};
+
+use std::fmt;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::ports::PortWords;
+use super::row::{Cell, Column, Feature, FeatureArc, Key, Stage, State};
+use crate::frame::counters::{Count, PerWorker};
+use crate::sample::Sample;
+
+/// The row.
+pub(super) const FEATURE: Feature = Feature {
+    name: "sampling",
+    summary: "reports one packet in N that an interface receives to collectors, by sFlow or IPFIX",
+    key: Some(Key { name: "sampling", former: None, fields: &[] }),
+    section: Some(Key { name: "collector", former: None, fields: settings::FIELDS }),
+    read: settings::read,
+    stages: &[Stage {
+        name: "sampling",
+        arc: FeatureArc::Ingress,
+        // A packet that is dropped may well be the one that matters.
+        after: &[],
+        element: &element::CLASS,
+    }],
+    guards: false,
+    kernel: "the kernel forwards, and samples nothing",
+    drop_reasons: &[],
+    columns: &[
+        Column { field: "interface", heading: "interface", summary: "The interface." },
+        Column {
+            field: "rate",
+            heading: "rate",
+            summary: "Sampling rate: one packet in so many on average.",
+        },
+        Column {
+            field: "packets",
+            heading: "packets",
+            summary: "Packets that could have been sampled.",
+        },
+        Column { field: "samples", heading: "samples", summary: "Packets that were sampled." },
+        Column {
+            field: "lost",
+            heading: "lost",
+            summary: "Samples of these that were lost, since their queue was full.",
+        },
+    ],
+};
+
+/// Samples that wait for the control side: 10 ms of 400,000 a second.
+const QUEUE: usize = 4096;
+
+/// Counts of an interface.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Sampled {
+    /// Packets that could have been sampled.
+    pub packets: u64,
+    /// Packets that were sampled.
+    pub samples: u64,
+    /// Samples of these that were lost.
+    pub lost: u64,
+}
+
+impl Sampled {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            packets: self.packets.wrapping_add(other.packets),
+            samples: self.samples.wrapping_add(other.samples),
+            lost: self.lost.wrapping_add(other.lost),
+        }
+    }
+}
+
+/// Counts of one worker.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Hits {
+    packets: Count,
+    samples: Count,
+    lost: Count,
+}
+
+/// An interface that samples.
+#[derive(Debug)]
+struct Interface {
+    name: String,
+    rate: u32,
+    hits: PerWorker<Hits>,
+    /// What was counted before this one was made, or elsewhere.
+    before: Mutex<Sampled>,
+}
+
+impl Interface {
+    fn totals(&self) -> Sampled {
+        let here = Sampled {
+            packets: self.hits.sum(|hits| hits.packets.read()),
+            samples: self.hits.sum(|hits| hits.samples.read()),
+            lost: self.hits.sum(|hits| hits.lost.read()),
+        };
+        here.plus(*self.before.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn set_before(&self, counts: Sampled) {
+        *self.before.lock().unwrap_or_else(PoisonError::into_inner) = counts;
+    }
+}
+
+/// The queue between workers and the control side.
+struct Queue {
+    sender: SyncSender<Sample>,
+    samples: Mutex<Receiver<Sample>>,
+}
+
+impl Queue {
+    fn new(len: usize) -> Self {
+        let (sender, samples) = sync_channel(len);
+        Self { sender, samples: Mutex::new(samples) }
+    }
+}
+
+/// What samples, and what was sampled.
+pub struct Sampling {
+    interfaces: Vec<Arc<Interface>>,
+    collectors: Vec<Collector>,
+    /// For each port the number of its interface and one more, or 0.
+    ports: Arc<PortWords>,
+    queue: Arc<Queue>,
+}
+
+impl Sampling {
+    /// Makes it of interfaces with their rates. Those that are the same as in `before` are taken over from there, and the
+    /// queue is.
+    fn new(rates: &[(String, u32)], collectors: Vec<Collector>, before: Option<&Self>) -> Self {
+        let interface = |(name, rate): &(String, u32)| {
+            let known = before.and_then(|before| before.find(name));
+            match known {
+                Some(known) if known.rate == *rate => known.clone(),
+                known => {
+                    let (hits, before) = (PerWorker::default(), Mutex::default());
+                    let made = Interface { name: name.clone(), rate: *rate, hits, before };
+                    known.iter().for_each(|known| made.set_before(known.totals()));
+                    Arc::new(made)
+                }
+            }
+        };
+        let queue = before.map_or_else(|| Arc::new(Queue::new(QUEUE)), |known| known.queue.clone());
+        Self {
+            interfaces: rates.iter().map(interface).collect(),
+            collectors,
+            ports: Arc::new(PortWords::all(0)),
+            queue,
+        }
+    }
+
+    fn find(&self, name: &str) -> Option<&Arc<Interface>> {
+        self.interfaces.iter().find(|known| known.name == name)
+    }
+
+    /// The collectors.
+    pub fn collectors(&self) -> &[Collector] {
+        &self.collectors
+    }
+
+    /// Interfaces that sample, with their rates and counts.
+    pub fn interfaces(&self) -> impl Iterator<Item = (&str, u32, Sampled)> {
+        self.interfaces.iter().map(|one| (&*one.name, one.rate, one.totals()))
+    }
+
+    /// Rate and counts of an interface that samples.
+    pub fn of(&self, interface: &str) -> Option<(u32, Sampled)> {
+        self.find(interface).map(|one| (one.rate, one.totals()))
+    }
+
+    /// Takes up to `most` samples out of the queue. Returns how many there were.
+    pub fn take(&self, most: usize, mut each: impl FnMut(&Sample)) -> usize {
+        let samples = self.queue.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = samples.try_iter().take(most);
+        taken.map(|sample| each(&sample)).count()
+    }
+}
+
+impl State for Sampling {
+    fn runs(&self, arc: FeatureArc) -> bool {
+        arc == FeatureArc::Ingress && !self.interfaces.is_empty()
+    }
+
+    fn follow(&self, ports: &[(u16, &str)]) {
+        for (port, interface) in ports {
+            let found = self.interfaces.iter().position(|one| one.name == *interface);
+            let word = found.map_or(0, |number| u16::try_from(number + 1).unwrap_or(0));
+            self.ports.set(*port, word);
+        }
+    }
+
+    fn go_on_with(&self, before: &dyn State) {
+        let Some(before) = before.of::<Self>() else { return };
+        for one in &self.interfaces {
+            let known = before.find(&one.name).filter(|known| !Arc::ptr_eq(known, one));
+            known.into_iter().for_each(|known| one.set_before(known.totals()));
+        }
+    }
+
+    fn rows(&self) -> Vec<Vec<Cell>> {
+        let row = |(name, rate, counts): (&str, u32, Sampled)| {
+            vec![
+                Cell::Text(name.to_owned()),
+                Cell::Number(rate.into()),
+                Cell::Number(counts.packets),
+                Cell::Number(counts.samples),
+                Cell::Number(counts.lost),
+            ]
+        };
+        self.interfaces().map(row).collect()
+    }
+}
+
+impl fmt::Debug for Sampling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(&self.interfaces).finish()
+    }
+}

@@ -47,6 +47,9 @@ const NEEDS: &[Need] = &[
     need("nats-server", "nats-server", "the membership of a cluster"),
     need("prometheus", "prometheus", "metrics, scraped as in production"),
     need("prometheus", "promtool", "names of metrics, and alert rules"),
+    need("nfdump", "nfcapd", "samples by IPFIX, as a collector decodes them"),
+    need("nfdump", "nfdump", "the records of these collectors"),
+    need("nfdump-sflow", "sfcapd", "samples by sFlow"),
     // The version that the shipped objects were made with; their bytes are compared.
     need("clang-14", "clang-14", "XDP programs from their sources"),
     need("llvm-14", "llvm-strip-14", "XDP programs, as small as they are shipped"),
@@ -65,6 +68,7 @@ const SERVICES: &[(&str, &str)] = &[
     ("gobgpd", "gobgpd.service"),
     ("etcd-server", "etcd.service"),
     ("nats-server", "nats-server.service"),
+    ("nfdump", "nfdump.service"),
     ("prometheus", "prometheus.service"),
 ];
 

@@ -8,6 +8,7 @@ use tracing::warn;
 
 use super::cluster::Node;
 use super::features::Features;
+use super::sampling::Reports;
 use super::workers::{SPARE_FRAMES, Workers};
 use crate::api::model::ConfigText;
 use crate::click;
@@ -22,6 +23,8 @@ pub(super) struct RunningGraph {
     /// Node of a cluster that this router is: its elements are in the built-in graph.
     pub(super) node: Option<Node>,
     pub(super) features: Features,
+    /// What is reported to collectors.
+    pub(super) reports: Reports,
 }
 
 impl RunningGraph {
@@ -29,7 +32,8 @@ impl RunningGraph {
     pub(super) fn built_in(features: Features, node: Option<Node>) -> Self {
         let plan = built_in(None, features.states(), node.as_ref());
         let plan = plan.expect("the built-in graph is whole: a test builds it");
-        Self { built_in_holds: plan.holds(), plan, swapped: None, node, features }
+        let (built_in_holds, reports) = (plan.holds(), Reports::default());
+        Self { built_in_holds, plan, swapped: None, node, features, reports }
     }
 
     /// The plan that workers run.

@@ -36,6 +36,7 @@ mod policy;
 mod ports;
 mod reader;
 mod report;
+mod sampling;
 mod sessions;
 mod settings;
 mod sources;
@@ -60,6 +61,7 @@ use lasting::edit_again;
 use learn::{Learned, learn};
 use nonstop::NonStop;
 use ports::Interfaces;
+use sampling::Seen;
 use settings::{Progress, Settings};
 use sources::Sources;
 use turns::Turn;
@@ -238,6 +240,15 @@ impl Daemon {
             self.run_requests();
             turn.stage("requests");
         }
+        let seen = Seen {
+            control: &self.control,
+            workers: &self.workers,
+            interfaces: &self.interfaces,
+            features: &self.graph.features,
+            uptime: self.progress.elapsed(),
+        };
+        self.graph.reports.turn(seen, now);
+        turn.stage("samples");
         Ok(())
     }
 

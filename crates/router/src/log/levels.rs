@@ -20,6 +20,7 @@ pub(crate) static TARGETS: &[(&str, &str)] = &[
     ("nonstop", "non-stop forwarding while the daemon restarts"),
     ("policy", "the kernel's policy for forwarded packets, obstacles"),
     ("run", "start and end of the run, workers, capabilities"),
+    ("sampling", "collectors that samples are sent to"),
     ("source", "route sources: sessions, loads, resynchronizations, errors"),
     ("stall", "turns of the control thread that take long"),
     ("takeover", "interfaces that are taken over or returned to the kernel"),

@@ -139,6 +139,12 @@ families! {
     FeatureDropped Counter "feature_dropped_packets" ["feature" "name" "direction"] "Packets of these that were dropped, where the feature counts them.";
     FeatureExceeding Counter "feature_exceeding_packets" ["feature" "name" "direction"] "Packets of these beyond the rate of a policer.";
 
+    SamplingPackets Counter "sampling_packets" ["interface"] "Packets of an interface that samples, which could have been sampled.";
+    SamplingSamples Counter "sampling_samples" ["interface"] "Packets of these that were sampled.";
+    SamplingLost Counter "sampling_lost_samples" ["interface"] "Samples of these that were lost on the path to the control thread.";
+    SamplingDatagrams Counter "sampling_datagrams" ["collector" "protocol"] "Datagrams sent to the collector, by sflow or ipfix.";
+    SamplingFailed Counter "sampling_failed_datagrams" ["collector" "protocol"] "Datagrams to the collector that could not be sent.";
+
     Cluster Info "cluster" ["node" "mode" "rule"] "Node of the cluster; the metrics that follow are those of a node.";
     ClusterDraining Gauge "cluster_draining" [] "Whether the node is draining.";
     ClusterConflicts Gauge "cluster_conflicts" [] "Conflicts between the records of the members.";

@@ -167,6 +167,15 @@ pub(super) fn counts(to: &mut Samples, counts: &Counts) {
     to.durations(Id::Turn, &["wall"], &counts.turns[1]);
     to.durations(Id::Visible, &[], &counts.visible);
     counts.builds.iter().for_each(|(family, all)| to.durations(Id::FibBuildTime, &[family], all));
+    for (interface, [packets, samples, lost]) in &counts.sampled {
+        to.count(Id::SamplingPackets, &[interface], *packets);
+        to.count(Id::SamplingSamples, &[interface], *samples);
+        to.count(Id::SamplingLost, &[interface], *lost);
+    }
+    for (collector, protocol, [datagrams, failed]) in &counts.reported {
+        to.count(Id::SamplingDatagrams, &[collector, protocol], *datagrams);
+        to.count(Id::SamplingFailed, &[collector, protocol], *failed);
+    }
 }
 
 fn interface_counts(to: &mut Samples, counts: &Counts) {

@@ -55,6 +55,10 @@ pub(crate) struct Counts {
     pub(crate) visible: Durations,
     /// Builds of the tables of both families.
     pub(crate) builds: [(&'static str, Durations); 2],
+    /// Interfaces that sample: packets, samples and lost samples.
+    pub(crate) sampled: Vec<(String, [u64; 3])>,
+    /// Collectors with their protocols: datagrams, and those that could not be sent.
+    pub(crate) reported: Vec<(String, &'static str, [u64; 2])>,
 }
 
 /// Counters of one interface.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use fingerpost_packet::DropReason;
+use fingerpost_packet::feature::sampling::{Sampled, Sampling};
 use fingerpost_route::Durations;
 
 use super::View;
@@ -51,7 +52,24 @@ impl View<'_> {
             turns: [turns.cpu, turns.wall],
             visible: self.sources.visible,
             builds,
+            sampled: self.sampled(),
+            reported: self.reported(),
         }
+    }
+
+    fn sampled(&self) -> Vec<(String, [u64; 3])> {
+        let sampling = self.graph.features.states().of::<Sampling>();
+        let interfaces = sampling.iter().flat_map(|sampling| sampling.interfaces());
+        let counts = |Sampled { packets, samples, lost }| [packets, samples, lost];
+        interfaces.map(|(name, _, sampled)| (name.to_owned(), counts(sampled))).collect()
+    }
+
+    fn reported(&self) -> Vec<(String, &'static str, [u64; 2])> {
+        let sent = self.graph.reports.sent().map(|(collector, sent)| {
+            let counts = [sent.datagrams, sent.failed];
+            (collector.address.to_string(), collector.protocol.name(), counts)
+        });
+        sent.collect()
     }
 
     fn interface_counts(&self) -> Vec<InterfaceCounts> {

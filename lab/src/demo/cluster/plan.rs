@@ -141,7 +141,7 @@ mod tests {
         assert_eq!((NODE_BPS, LINK_BPS), (20_160_000, 10_080_000));
         assert_eq!(others(2).collect::<Vec<_>>(), [0, 1, 3]);
         assert_eq!((number(0), loopback(3).to_string()), (1, "192.0.2.4".to_owned()));
-        let last = hosts(super::MOST_PORTS).last().expect("eight hosts");
+        let last = hosts(super::super::MOST_PORTS).last().expect("eight hosts");
         assert_eq!((hosts(1).count(), hosts(2).count(), last.to_string()), (4, 8, "d1".to_owned()));
         assert_eq!(
             (last.addr().to_string(), last.interface()),

@@ -38,7 +38,7 @@ fn connect<'a>(outside: &Namespace, nodes: impl Iterator<Item = &'a Namespace>) 
             writeln!(to, "addr add 172.16.0.{n}/24 dev manage")?;
             writeln!(to, "link set manage up")
         })?;
-        outside.ip(&format!("link set m{id} master manage up"))?;
+        outside.ip(&format!("link set dev m{id} master manage up"))?;
     }
     Ok(())
 }

@@ -199,15 +199,16 @@ impl Bmp {
         if let Some(before) = self.peers.remove(&key) {
             self.ribs.remove_peer(before.number, &mut changed);
         }
-        if key.view == View::LocRib && !self.has_loc_rib() {
-            self.ribs.clear(&mut changed);
-        }
         let external = sent.own_as != header.peer_as;
         let number = self.ribs.add_peer(crate::bgp::ribs::Peer {
             addr: key.addr,
             bgp_id: header.bgp_id,
             external,
         })?;
+        // Not for a Loc-RIB that is refused: nothing would take the place of the routes of the peers.
+        if key.view == View::LocRib && !self.has_loc_rib() {
+            self.ribs.clear(&mut changed);
+        }
         self.peers.insert(key, Peer::new(number, &sent, &received));
         Ok(())
     }
@@ -219,18 +220,22 @@ impl Bmp {
         mut body: Fields<'_>,
         sink: Sink<'_>,
     ) -> Result<(), Words> {
+        if !self.peers.contains_key(&key) {
+            return Err("routes of a peer that is not up");
+        }
         let of_peer = key.view != View::LocRib;
+        if of_peer && (header.is_out || self.has_loc_rib()) {
+            return Ok(());
+        }
         if of_peer && header.is_post_policy && !self.post_policy {
             self.post_policy = true;
             self.peers.values_mut().for_each(|peer| peer.ended = [false; 2]);
             self.ribs.clear(&mut |change| sink(change.event()));
         }
-        let passed_over = of_peer
-            && (header.is_out || self.has_loc_rib() || self.post_policy && !header.is_post_policy);
-        let peer = self.peers.get_mut(&key).ok_or("routes of a peer that is not up")?;
-        if passed_over {
+        if of_peer && self.post_policy && !header.is_post_policy {
             return Ok(());
         }
+        let peer = self.peers.get_mut(&key).expect("just seen");
         let (kind, body) = message(&mut body)?;
         if kind != UPDATE {
             return Err("a BGP message that is no UPDATE");

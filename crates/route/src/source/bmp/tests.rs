@@ -203,6 +203,36 @@ fn routes_behind_the_policy_replace_those_before_it() {
     assert_eq!(session.rejected(), ["message 8: a peer of another routing instance"]);
 }
 
+/// RFC 8671: the flags of what a peer was sent (0x10), behind the policy (0x40).
+#[test]
+fn only_routes_that_count_replace_those_before_the_policy() {
+    let first = ["start", "10.0.0.0/8 192.0.2.1"];
+    let (sent, behind) = (
+        |last| routes_of(0, 0x50, last, 9, &[8, 12]),
+        |last| routes_of(0, 0x40, last, 9, &[8, 12]),
+    );
+    let mut session = Session::new();
+    assert_eq!(session.input(&[up(1), announced(1, 1)]), first);
+    assert_eq!(session.input(&[sent(1), sent(1)]), [""; 0], "what peer 1 was sent");
+    assert_eq!(session.input(&[behind(2)]), [""; 0], "of a peer that is not up");
+    assert_eq!(session.rejected(), ["message 5: routes of a peer that is not up"]);
+    assert_eq!(session.input(&[announced(1, 3)]), ["10.0.0.0/8 192.0.2.3"]);
+    // The choice of the router stands above those as well.
+    let events = session.input(&[up_with(3, 0, [UNICAST; 2]), routes_of(3, 0, 0, 7, &[8, 10])]);
+    assert_eq!(events, ["10.0.0.0/8 -", "10.0.0.0/8 192.0.2.7"]);
+    assert_eq!(session.input(&[sent(1), behind(1)]), [""; 0]);
+}
+
+#[test]
+fn a_choice_of_the_router_that_is_refused_leaves_the_routes_of_its_peers() {
+    let limits = Limits { peers: 1, ..Limits::default() };
+    let mut session = Session::of(limits);
+    session.input(&[up(1), announced(1, 1)]);
+    assert_eq!(session.input(&[up_with(3, 0, [UNICAST; 2])]), [""; 0]);
+    assert_eq!(session.rejected(), ["message 3: a peer too many (the limit is max_peers)"]);
+    assert_eq!(session.input(&[announced(1, 2)]), ["10.0.0.0/8 192.0.2.2"]);
+}
+
 #[test]
 fn path_identifiers_are_read_where_both_agreed_on_them() {
     let receives = [UNICAST, &[69, 4, 0, 1, 1, 1]].concat();

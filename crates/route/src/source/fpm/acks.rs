@@ -31,6 +31,8 @@ const FLAGS: std::ops::Range<usize> = 8..12;
 pub(super) enum Outcome {
     /// Packets follow it once readers see it.
     Taken,
+    /// Packets follow it once readers see it, if the object of this number is still there.
+    TakenBy(u32),
     Refused,
     /// Packets follow it once the object of this number is there.
     Awaits(u32),
@@ -52,6 +54,8 @@ struct Ack {
     commit: u64,
     /// `None` when a later message has taken its place.
     sent: Option<Sent>,
+    /// Object that it needs.
+    object: Option<u32>,
     failed: bool,
 }
 
@@ -66,6 +70,8 @@ pub(super) struct Acks {
     /// Routes that wait for their objects, and the object of each.
     late: HashMap<u32, HashMap<RouteKey, Sent>>,
     object_of: HashMap<RouteKey, u32>,
+    /// Objects that went away, and the number of the first acknowledgement after that.
+    gone: HashMap<u32, u64>,
     ready: Vec<u8>,
 }
 
@@ -84,15 +90,25 @@ impl Acks {
             self.late.entry(object).or_default().insert(key, sent.clone());
             self.object_of.insert(key, object);
         }
-        self.push(key, sent, commit, outcome != Outcome::Taken);
+        self.push(key, sent, commit, outcome);
     }
 
-    fn push(&mut self, key: RouteKey, sent: Sent, commit: u64, failed: bool) {
-        let number = self.first + self.waiting.len() as u64;
+    fn push(&mut self, key: RouteKey, sent: Sent, commit: u64, outcome: Outcome) {
+        let number = self.next();
         if let Some(before) = self.index.insert(key, number) {
             self.blank(before);
         }
-        self.waiting.push_back(Ack { key, commit, sent: Some(sent), failed });
+        let (object, failed) = match outcome {
+            Outcome::Taken => (None, false),
+            Outcome::TakenBy(object) => (Some(object), false),
+            Outcome::Refused | Outcome::Awaits(_) => (None, true),
+        };
+        self.waiting.push_back(Ack { key, commit, sent: Some(sent), object, failed });
+    }
+
+    /// Number of the next acknowledgement.
+    fn next(&self) -> u64 {
+        self.first + self.waiting.len() as u64
     }
 
     /// The route is gone.
@@ -121,7 +137,7 @@ impl Acks {
     pub(super) fn arrived(&mut self, object: u32, commit: u64) {
         for (key, sent) in self.late.remove(&object).unwrap_or_default() {
             self.object_of.remove(&key);
-            self.push(key, sent, commit, false);
+            self.push(key, sent, commit, Outcome::TakenBy(object));
         }
     }
 
@@ -129,6 +145,9 @@ impl Acks {
     pub(super) fn object_gone(&mut self, object: u32) {
         for key in self.late.remove(&object).unwrap_or_default().keys() {
             self.object_of.remove(key);
+        }
+        if !self.waiting.is_empty() {
+            self.gone.insert(object, self.next());
         }
     }
 
@@ -150,16 +169,26 @@ impl Acks {
             }
         }
         while let Some(ack) = self.waiting.pop_front_if(|ack| ack.commit <= commit) {
+            let gone = ack.object.and_then(|object| self.gone.get(&object));
+            let failed = ack.failed || gone.is_some_and(|after| self.first < *after);
             self.first += 1;
             let Some(Sent { body, flags, seq }) = ack.sent else { continue };
             self.index.remove(&ack.key);
-            self.ready.extend(frame(&body, flags, seq, ack.failed).unwrap_or_default());
+            self.ready.extend(frame(&body, flags, seq, failed).unwrap_or_default());
         }
+        let first = self.first;
+        self.gone.retain(|_, after| *after > first);
         if self.waiting.is_empty() {
             // The room of a full table is not kept.
             self.waiting.shrink_to(1024);
             self.index.shrink_to(1024);
         }
+    }
+
+    /// Whether nothing waits, nor is kept for what does.
+    #[cfg(test)]
+    pub(super) fn remembers_nothing(&self) -> bool {
+        self.waiting.is_empty() && self.index.is_empty() && self.gone.is_empty()
     }
 
     /// The bytes to send.

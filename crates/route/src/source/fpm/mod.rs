@@ -34,7 +34,7 @@
 //! yet visible (some 250 bytes).
 //! Limits: messages in the byte order of this host. A frame of another type than netlink is counted and skipped, a
 //! message that cannot be read ends its frame. Routes that would encapsulate packets (MPLS, segment routing) are refused
-//! and counted, and so are label routes. Tables are numbered as the kernel's, not by VRF interface as SONiC's zebra does.
+//! and counted, and so are label routes, and routes for a type of service or a source prefix alone. Tables are numbered as the kernel's, not by VRF interface as SONiC's zebra does.
 
 mod acks;
 mod objects;
@@ -207,8 +207,9 @@ impl Fpm {
             route::DEL => {
                 if let Some(route) = Route::parse(message)?
                     && route.protocol != PROTOCOL_KERNEL
+                    && let (key, Ok(())) = rtnetlink::key(&route)
                 {
-                    self.withdraw(rtnetlink::key(&route).0);
+                    self.withdraw(key);
                 }
             }
             nexthop::NEW => {
@@ -240,43 +241,47 @@ impl Fpm {
             return Ok(());
         }
         let (key, supported) = rtnetlink::key(&route);
-        // Zebra deletes a route right before it adds another one.
-        if let Some(at) = self.held.routes.iter().rposition(|held| *held == key) {
-            self.held.routes.remove(at);
+        if let Err(Unsupported(why)) = supported {
+            // It is another route than the one for all packets to the prefix, which stays.
+            self.reject(&format_args!("route {}: {why}", key.prefix));
+            return Ok(());
         }
-        let body = match supported {
-            Ok(()) => self.body(&route, key),
-            Err(Unsupported(why)) => Err(why.to_owned()),
-        };
-        let mut outcome = Outcome::Taken;
-        match body {
+        // Zebra deletes a route right before it adds another one.
+        self.held.routes.retain(|held| *held != key);
+        let outcome = match self.body(&route, key) {
             Ok(Body { target, mtu }) => {
-                if let Target::Object(id) = target
-                    && !self.objects.leads(id)
-                {
-                    // No packet follows it before the object comes.
-                    outcome = Outcome::Awaits(id);
-                    // FRR sends a group before its members.
-                    if !self.objects.has(id) {
-                        self.reject(&format_args!(
-                            "route {}: next-hop object {id}, which is not known",
-                            key.prefix
-                        ));
-                    }
-                }
+                let outcome = self.outcome(&target, key);
                 sink(RouteEvent::Route(RouteUpdate { mtu, ..RouteUpdate::new(key, target) }));
+                outcome
             }
             Err(why) => {
-                outcome = Outcome::Refused;
                 self.reject(&format_args!("route {}: {why}", key.prefix));
                 // The route that it replaces is gone all the same.
                 self.held.routes.push(key);
+                Outcome::Refused
             }
-        }
+        };
         if let Some(acks) = &mut self.acks {
             acks.add(key, message, self.frames, outcome);
         }
         Ok(())
+    }
+
+    /// What becomes of a route with this target.
+    fn outcome(&mut self, target: &Target, key: RouteKey) -> Outcome {
+        let Target::Object(id) = *target else { return Outcome::Taken };
+        if self.objects.leads(id) {
+            return Outcome::TakenBy(id);
+        }
+        // FRR sends a group before its members.
+        if !self.objects.has(id) {
+            self.reject(&format_args!(
+                "route {}: next-hop object {id}, which is not known",
+                key.prefix
+            ));
+        }
+        // No packet follows it before the object comes.
+        Outcome::Awaits(id)
     }
 
     /// What the route does, or why it is refused.

@@ -264,7 +264,7 @@ fn what_would_encapsulate_packets_is_refused_and_counted() {
     assert_eq!(lab.rejected().0, 5);
     let mut tos = plain().finish();
     tos[16 + 3] = 8;
-    assert_eq!(lab.frame(&[tos]), [gone]);
+    assert_eq!(lab.frame(&[tos]), [""; 0], "another route than that for all packets");
     assert_eq!(lab.frame(&[route_of(route::NEW, "10.1.0.0/16", BGP, UNICAST).finish()]), [gone]);
     assert_eq!(lab.frame(&[route_of(route::NEW, "10.1.0.0/16", BGP, 99).finish()]), [gone]);
     let why = "frame 11: route 10.1.0.0/16: route type 99 makes no sense";
@@ -313,6 +313,54 @@ fn a_table_ends_in_a_silence() {
     assert!(lab.wait(29 * second).is_empty());
     assert_eq!(lab.wait(second), ["end of table"]);
     assert!(lab.wait(100 * second).is_empty(), "there is one for each session");
+}
+
+#[test]
+fn a_route_for_a_source_prefix_is_another_than_that_of_its_prefix() {
+    let of_source = |kind| {
+        let mut message = route_of(kind, "2001:db8::/32", BGP, UNICAST);
+        message = message.attr(2, &[0; 16]).ip(5, ip("2001:db8::9"));
+        let mut message = message.attr(4, &3_u32.to_ne_bytes()).finish();
+        message[16 + 2] = 48;
+        message
+    };
+    let mut lab = Lab::new();
+    let plain = by_gateway("2001:db8::/32", "2001:db8::1", 3);
+    assert_eq!(lab.frame(std::slice::from_ref(&plain)).len(), 1);
+    assert_eq!(lab.frame(&[of_source(route::NEW)]), [""; 0]);
+    let why = "frame 2: route 2001:db8::/32: only for a source prefix";
+    assert_eq!(lab.rejected(), (1, why.to_owned()));
+    assert_eq!(lab.frame(&[of_source(route::DEL)]), [""; 0]);
+    assert_eq!(lab.visible(&[]), flagged(&plain, OFFLOAD));
+    // Nor is the deletion of the other one taken back by it.
+    let gone = "withdraw 2001:db8::/32 table 254 metric 20";
+    assert_eq!(lab.frame(&[deleted("2001:db8::/32"), of_source(route::NEW)]), [gone]);
+}
+
+#[test]
+fn what_is_deleted_twice_and_added_stays() {
+    let mut lab = Lab::new();
+    let route = by_gateway("10.1.0.0/16", "192.0.2.1", 3);
+    let (gone, again) = (deleted("10.1.0.0/16"), route.clone());
+    let said = lab.frame(&[gone.clone(), gone, again]);
+    assert_eq!(said, ["route 10.1.0.0/16 table 254 metric 20 192.0.2.1@3*1"]);
+    assert_eq!(lab.visible(&[]), flagged(&route, OFFLOAD));
+}
+
+#[test]
+fn an_object_that_goes_before_readers_see_it_fails_its_routes() {
+    let mut lab = Lab::new();
+    let [one, two, three] = [("10.1.0.0/16", 5), ("10.2.0.0/16", 6), ("10.3.0.0/16", 5)]
+        .map(|(p, id)| by_object(p, id));
+    lab.frame(&[single(5, "10.0.0.1"), single(6, "10.0.0.2"), one.clone(), two.clone()]);
+    lab.frame(&[object_gone(5)]);
+    // The number is used again.
+    lab.frame(&[single(5, "10.0.0.3"), three.clone()]);
+    let want = [flagged(&one, FAILED), flagged(&two, OFFLOAD), flagged(&three, OFFLOAD)];
+    assert_eq!(lab.visible(&[]), want.concat());
+    lab.frame(std::slice::from_ref(&one));
+    assert_eq!(lab.visible(&[]), flagged(&one, OFFLOAD));
+    assert!(lab.fpm.acks.as_ref().unwrap().remembers_nothing());
 }
 
 /// A frame with a route as it came but for its flags.

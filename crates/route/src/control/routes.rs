@@ -20,6 +20,8 @@ impl Control {
         let key = update.key;
         self.sources.get_mut(source).count_update();
         if !Self::takes(&key) {
+            // Its source is to know that no packet follows it; it is no error.
+            self.sources.get_mut(source).note_refusal(key);
             return;
         }
         if let Err(error) = self.add_table(key.table) {
@@ -48,8 +50,9 @@ impl Control {
             Ok(_) => self.expiry.forget(source, &key),
             Err(error) => {
                 self.refuse(source, &key, error);
-                if self.sources.get_mut(source).note_refusal(key) {
-                    // The source knows, and so do its users: the route that was to be replaced is not there either.
+                self.sources.get_mut(source).note_refusal(key);
+                // The source has another route in the place of the one before; paths that are added leave it there.
+                if !update.append {
                     self.withdraw(source, &key);
                 }
             }

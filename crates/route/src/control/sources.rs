@@ -215,9 +215,11 @@ impl Source {
         self.refusals.get_or_insert_default();
     }
 
-    /// Notes the key of a refused route, if that is wanted; whether it is.
-    pub(super) fn note_refusal(&mut self, key: RouteKey) -> bool {
-        self.refusals.as_mut().map(|keys| keys.push(key)).is_some()
+    /// Notes the key of a refused route, if that is wanted.
+    pub(super) fn note_refusal(&mut self, key: RouteKey) {
+        if let Some(keys) = &mut self.refusals {
+            keys.push(key);
+        }
     }
 
     /// Keys of refused routes since the last call.

@@ -331,6 +331,43 @@ fn a_resync_removes_what_is_not_repeated() {
 }
 
 #[test]
+fn a_route_that_is_refused_takes_the_place_of_the_one_before() {
+    let mut lab = lab();
+    lab.route("192.0.2.0/24", via("10.0.1.9"));
+    assert!(lab.control.has_key(lab.kernel, &Lab::key("192.0.2.0/24", 0)));
+    lab.route("192.0.2.0/24", Target::Path(Path { gateway: None, link: None, weight: 1 }));
+    assert_eq!(lab.control.source(lab.kernel).refused, 1);
+    assert!(!lab.control.has_key(lab.kernel, &Lab::key("192.0.2.0/24", 0)));
+    // Paths that are added to a route leave it as it is.
+    lab.route("192.0.2.0/24", via("10.0.1.9"));
+    let none = Target::Path(Path { gateway: None, link: None, weight: 1 });
+    let update = RouteUpdate::new(Lab::key("192.0.2.0/24", 0), none);
+    lab.event(RouteEvent::Route(RouteUpdate { append: true, ..update }));
+    assert_eq!(lab.control.source(lab.kernel).refused, 2);
+    assert!(lab.control.has_key(lab.kernel, &Lab::key("192.0.2.0/24", 0)));
+}
+
+/// A source that acknowledges its routes would else report them as offloaded.
+#[test]
+fn a_source_knows_of_routes_that_no_packet_is_forwarded_by() {
+    let mut lab = lab();
+    let source = lab.control.add_source("fpm", 20);
+    lab.control.note_refusals(source);
+    let local = RouteKey { table: LOCAL_TABLE, ..Lab::key("192.0.2.1/32", 0) };
+    let keys =
+        [Lab::key("ff02::/16", 0), Lab::key("fe80::/64", 0), Lab::key("224.0.0.0/4", 0), local];
+    for key in keys {
+        let update = RouteUpdate::new(
+            key,
+            via(if key.prefix.family() == 4 { "10.0.1.9" } else { "2001:db8:2::9" }),
+        );
+        lab.control.handle(source, RouteEvent::Route(update));
+        assert_eq!(lab.control.take_refusals(source), [key]);
+    }
+    assert_eq!(lab.control.source(source).refused, 0);
+}
+
+#[test]
 fn bad_routes_are_refused_and_the_rest_goes_on() {
     let mut lab = lab();
     lab.route("2001:db8:9::/48", via("10.0.2.9"));

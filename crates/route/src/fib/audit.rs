@@ -210,21 +210,28 @@ impl<A: Addr> Auditor<A> {
         }
     }
 
-    /// Looks the known differences up again after a repair; returns how many still stand. Those of a kernel
-    /// reader are dropped where there is none any more.
+    /// Looks the known differences up again after a repair; returns those that still stand. Those of a kernel
+    /// reader are dropped where there is none any more. Where a `pending` change holds the address nothing is found out:
+    /// such a difference is kept, and not returned.
     pub fn recheck(
         &mut self,
         routes: &dyn Routes<A>,
         lookup: &dyn Lookup<A>,
         kernel_reader: Option<&dyn Lookup<A>>,
-    ) -> usize {
-        let before = self.known.len();
+        pending: &Backlog<A>,
+    ) -> Vec<Difference> {
+        let (before, mut stand) = (self.known.len(), Vec::new());
         self.known.retain(|(addr, known)| {
             let lookup = if known.kernel_reader { kernel_reader } else { Some(lookup) };
-            lookup.is_some_and(|lookup| difference(*addr, routes, lookup).is_some())
+            let differs = lookup.is_some_and(|lookup| difference(*addr, routes, lookup).is_some());
+            let open = pending.touches(*addr);
+            if differs && !open {
+                stand.push(*known);
+            }
+            differs || open
         });
         self.counts.repaired += (before - self.known.len()) as u64;
-        self.known.len()
+        stand
     }
 
     /// Takes over the differences of another auditor that still stand; returns how many of them are new.
@@ -633,8 +640,13 @@ mod tests {
         let turn = auditor.step(&store, &*old, None, &Backlog::default(), hour, &mut Instant::now);
         assert_eq!(turn, Turn { differs: true, ended: false });
         assert_eq!((auditor.mismatch_routes(), auditor.known().count()), (1, KEPT));
-        assert_eq!(auditor.recheck(&store, &*old, None), KEPT);
-        assert_eq!(auditor.recheck(&store, &*build(&store), None), 0);
+        let none = Backlog::default();
+        assert_eq!(auditor.recheck(&store, &*old, None, &none).len(), KEPT);
+        // Neither right nor wrong while a change waits.
+        assert_eq!(auditor.recheck(&store, &*old, None, &pending), []);
+        assert_eq!(auditor.recheck(&store, &*build(&store), None, &pending), []);
+        assert_eq!((auditor.known().count(), auditor.counts().repaired), (KEPT, 0));
+        assert_eq!(auditor.recheck(&store, &*build(&store), None, &none), []);
         assert_eq!((auditor.mismatch_routes(), auditor.counts().repaired), (0, KEPT as u64));
     }
 
@@ -716,8 +728,9 @@ mod tests {
         );
         assert!(known.to_string().ends_with("the XDP datapath got 777"), "{known}");
         assert_eq!((auditor.mismatch_routes(), auditor.mismatch_routes_kernel()), (1, 1));
-        assert_eq!(auditor.recheck(&store, &*right, Some(&liar)), 1);
-        assert_eq!(auditor.recheck(&store, &*right, Some(&*right)), 0);
+        let none = Backlog::default();
+        assert_eq!(auditor.recheck(&store, &*right, Some(&liar), &none).len(), 1);
+        assert_eq!(auditor.recheck(&store, &*right, Some(&*right), &none), []);
     }
 
     #[test]

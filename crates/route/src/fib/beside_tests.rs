@@ -209,3 +209,98 @@ fn a_kernel_reader_knows_a_table_before_readers_get_it_however_small() {
         assert!(builds > 3, "{builds}");
     }
 }
+
+/// bsearch takes no changes: each table of it that is built beside lacks those since, which the one before it has.
+#[test]
+fn a_commit_that_waits_leaves_nothing_to_a_build_that_cannot_catch_up() {
+    let (jobs, mut rng, mut store) = (Jobs::default(), Rng::new(10), RouteStore::new());
+    let mut fib = Fib::new(fingerpost_lpm::v4());
+    let rarely =
+        FibOptions { evaluation_changes: 1_000_000, evaluation_s: 3600, ..FibOptions::default() };
+    fib.set_options(rarely);
+    fib.pin(Some("radix")).unwrap();
+    churn(&mut fib, &mut store, &mut rng, (4000, 60_000));
+    let mut now = Instant::now();
+    commit(&mut fib, &store, now).unwrap();
+    fib.build_beside(jobs.runner());
+    fib.pin(Some("bsearch")).unwrap();
+    fib.force();
+    let mut commits = 0;
+    while fib.algorithm() == "radix" {
+        churn(&mut fib, &mut store, &mut rng, (4000, 20));
+        now += Duration::from_millis(10);
+        fib.force();
+        fib.set_waits(commits > 0);
+        let brought = commit(&mut fib, &store, now).unwrap();
+        assert!(brought.pending == 0 || commits == 0, "commit {commits}: {brought:?}");
+        answers(&fib, &store, &mut rng, "waits");
+        jobs.run();
+        commits += 1;
+        assert!(commits < 1000, "{:?}", fib.take_decisions());
+        if !fib.is_building() {
+            break;
+        }
+    }
+    assert!(commits > 2, "{commits}");
+}
+
+/// The daemon polls without a wait while a commit has a step to do.
+#[test]
+fn a_piece_that_a_build_takes_the_place_of_leaves_no_step() {
+    let (jobs, mut rng, mut store) = (Jobs::default(), Rng::new(11), RouteStore::new());
+    let mut fib = Fib::new(fingerpost_lpm::v4());
+    fib.pin(Some("radix")).unwrap();
+    churn(&mut fib, &mut store, &mut rng, (40_000, 300_000));
+    let mut now = Instant::now();
+    commit(&mut fib, &store, now).unwrap();
+    fib.build_beside(jobs.runner());
+    churn(&mut fib, &mut store, &mut rng, (40_000, 12_000));
+    fib.force();
+    commit(&mut fib, &store, now).unwrap();
+    assert!(fib.has_step(now) && fib.pending() > 0);
+    // So many more that a build is cheaper.
+    churn(&mut fib, &mut store, &mut rng, (40_000, 150_000));
+    let (mut idle, mut commits) = (0, 0);
+    while !fib.caught_up() {
+        now += Duration::from_millis(1);
+        commits += 1;
+        assert!(commits < 3000, "{:?}", fib.take_decisions());
+        commit(&mut fib, &store, now).unwrap();
+        // A build that runs is looked at later.
+        idle += u32::from(!fib.has_step(now) && fib.is_building());
+        if idle == 3 {
+            jobs.run();
+        }
+    }
+    assert!(idle >= 3 && fib.counts().beside == 1, "{idle} {:?}", fib.counts());
+    answers(&fib, &store, &mut rng, "built");
+}
+
+#[test]
+fn a_table_that_was_begun_in_other_memory_is_not_shared() {
+    let (jobs, mut rng, mut store) = (Jobs::default(), Rng::new(12), RouteStore::new());
+    let mut fib = Fib::new(fingerpost_lpm::v4());
+    fib.pin(Some("radix")).unwrap();
+    churn(&mut fib, &mut store, &mut rng, (4000, 60_000));
+    let mut now = Instant::now();
+    commit(&mut fib, &store, now).unwrap();
+    fib.build_beside(jobs.runner());
+    fib.pin(Some("bc18")).unwrap();
+    fib.force();
+    commit(&mut fib, &store, now).unwrap();
+    assert!(fib.is_building());
+    let made = Arc::new(Mutex::new(0));
+    let count = made.clone();
+    let memory = MemoryMaker::new(move || {
+        *count.lock().unwrap() += 1;
+        Box::new(Heap)
+    });
+    fib.share(Shared { memory, reads: |_| true, ahead: None, fib: 0 });
+    for _ in 0..1000 {
+        now += Duration::from_millis(10);
+        commit(&mut fib, &store, now).unwrap();
+        jobs.run();
+    }
+    assert!(fib.caught_up() && fib.algorithm() == "bc18");
+    assert_eq!(*made.lock().unwrap(), 1);
+}

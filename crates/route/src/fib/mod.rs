@@ -141,6 +141,8 @@ impl<A: Addr> Fib<A> {
     /// that it can read. The user's choice stays above that.
     pub fn share(&mut self, shared: Shared) {
         self.chooser.favor(shared.reads);
+        // It would be in other memory.
+        self.served.beside.cancel();
         self.served.share(shared);
         self.unlist(Event::Invalidated);
     }
@@ -162,7 +164,9 @@ impl<A: Addr> Fib<A> {
 
     /// Whether a step of a build beside, or a piece of a round, waits for the next commit.
     pub fn has_step(&self, now: Instant) -> bool {
-        self.served.beside.pieces.1 > 0 || self.served.beside.due().is_some_and(|due| due <= now)
+        let is_due = |due: Option<Instant>| due.is_none_or(|due| due <= now);
+        let piece = self.served.beside.pieces.1 > 0 && is_due(self.state.due());
+        piece || self.served.beside.due().is_some_and(|due| due <= now)
     }
 
     /// Replaces the options; validate them first.
@@ -337,6 +341,9 @@ impl<A: Addr> Fib<A> {
             // The present table has changes that this one cannot take. One that ran out of room has more the next time; for
             // one that takes no changes, or had too many of them, they wait once until it is there.
             Progress::Ready(algorithm, _, lacks) if !lacks.is_empty() && self.state.is_listed() => {
+                if self.served.beside.waits {
+                    return None;
+                }
                 let shared = self.served.shared().cloned();
                 if self.served.beside.again(algorithm, shared.clone(), now) {
                     return None;
@@ -432,6 +439,10 @@ impl<A: Addr> Fib<A> {
         now: Instant,
     ) -> Result<Method, UpdateError> {
         let result = self.try_all(changes, routes, grace, now);
+        if !matches!(result, Ok(Method::InPlace | Method::Nothing)) {
+            // No piece follows.
+            self.served.beside.pieces.1 = 0;
+        }
         match &result {
             // A copy of the routes from now on has them.
             Ok(Method::Begun) => {

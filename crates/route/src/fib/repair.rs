@@ -72,18 +72,22 @@ impl<A: Addr> Fib<A> {
         turn.ended || turn.differs
     }
 
-    /// Compares the addresses again that were wrong before the latest repair; whether all are right now.
+    /// Compares the addresses again that were wrong before the latest repair; whether none is wrong now.
     fn recheck(&mut self, routes: &dyn Routes<A>, kernel_reader: Option<&dyn Lookup<A>>) -> bool {
         let auditor = &mut self.repair.auditor;
         let known = auditor.known().count();
         if known == 0 {
             return true;
         }
-        let still = auditor.recheck(routes, &**self.served.lookup(), kernel_reader);
-        if still > 0 {
-            let first = *auditor.known().next().expect("some stand");
+        let lookup = &**self.served.lookup();
+        let still = auditor.recheck(routes, lookup, kernel_reader, &self.backlog);
+        if let Some(first) = still.first() {
             self.distrust(&format!("still wrong, {first}"));
             return false;
+        }
+        if auditor.known().next().is_some() {
+            // Changes of the others wait.
+            return true;
         }
         self.repair.rebuilt_at = None;
         self.decide(

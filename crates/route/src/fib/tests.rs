@@ -322,6 +322,35 @@ mod faults {
     }
 }
 
+/// Either answer is right then: an algorithm is not given up for it.
+#[test]
+fn a_repaired_address_with_a_change_that_waits_is_not_wrong() {
+    let mut fib = Fib::new(fingerpost_lpm::v4());
+    fib.pin(Some("radix")).unwrap();
+    fib.set_options(PATIENT);
+    let mut store = RouteStore::new();
+    let now = Instant::now();
+    note(&mut fib, &mut store, 1, 1);
+    commit(&mut fib, &store, now).unwrap();
+    // The kernel reader has no route, and the right table after the repair.
+    let liar: Arc<dyn Lookup<u32>> = Arc::new(Nothing);
+    let (turn, clock) = (Duration::from_secs(9), &mut Instant::now);
+    fib.audit(&store, &|| Some(liar.clone()), turn, clock);
+    assert_eq!((fib.auditor().known().count(), fib.counts().distrusted), (1, 1));
+    commit(&mut fib, &store, now).unwrap();
+    note(&mut fib, &mut store, 1, 2);
+    assert_eq!(commit(&mut fib, &store, now).unwrap().pending, 1);
+    let right = fib.lookup().clone();
+    fib.audit(&store, &|| Some(right.clone()), turn, clock);
+    assert_eq!((fib.counts().distrusted, fib.report(&store, now).banned), (1, vec![]));
+    assert_eq!(fib.auditor().counts().repaired, 0);
+    fib.force();
+    commit(&mut fib, &store, now).unwrap();
+    fib.audit(&store, &|| Some(right.clone()), turn, clock);
+    assert_eq!((fib.auditor().counts().repaired, fib.auditor().known().count()), (1, 0));
+    assert_eq!(fib.counts().distrusted, 1);
+}
+
 mod calibration {
     use super::*;
     use fingerpost_lpm::testing::{Shape, table};

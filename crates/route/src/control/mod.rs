@@ -292,7 +292,14 @@ impl Control {
         if self.output.is_overdue(now) {
             self.flush();
         }
+        let waits = self.output.is_long_overdue(now);
+        if waits {
+            self.tables.set_waits(true);
+        }
         let applied = self.tables.commit(self.output.grace(), now);
+        if waits {
+            self.tables.set_waits(false);
+        }
         failed = failed.or(applied.failed);
         published |= applied.published;
         self.journal.decide(applied.decisions);

@@ -14,6 +14,10 @@ const LONGEST_GRACE: Duration = Duration::from_millis(200);
 /// catch up together: each alone may be ahead at another time.
 const LONGEST_HOLD: Duration = Duration::from_secs(1);
 
+/// After so long they are brought up to date by the writer itself: a table that is built for each change is never in step
+/// while routes change, and the writer's build takes as long as that of another thread.
+const LONGEST_BEHIND: Duration = Duration::from_secs(30);
+
 /// The publisher of the control side.
 pub(super) struct Output {
     publisher: Publisher<Forwarding>,
@@ -82,6 +86,11 @@ impl Output {
     /// Whether ids have waited for their reuse too long, so that all tables must catch up.
     pub(super) fn is_overdue(&self, now: Instant) -> bool {
         self.held.is_some_and(|since| now.saturating_duration_since(since) > LONGEST_HOLD)
+    }
+
+    /// Whether they have waited so long that a commit must leave nothing to later ones.
+    pub(super) fn is_long_overdue(&self, now: Instant) -> bool {
+        self.held.is_some_and(|since| now.saturating_duration_since(since) > LONGEST_BEHIND)
     }
 
     /// Returns ids to `hops` that no reader names any more, unless a table is `behind`: it still names ids

@@ -262,3 +262,32 @@ fn a_link_without_carrier_is_as_good_as_down_until_its_next_event() {
     lab.control.fail_over().unwrap();
     assert_eq!(ports(&mut lab), [Some(right)], "down is down");
 }
+
+/// A table that is built for each change is never in step while routes change, and may name ids that no route has.
+#[test]
+fn ids_are_used_again_while_tables_are_built_for_each_change() {
+    let mut lab = with_routes(9000);
+    let jobs = std::sync::Arc::new(std::sync::Mutex::new(Vec::<crate::fib::Job>::new()));
+    let queue = jobs.clone();
+    lab.control.build_beside(crate::fib::Runner::new(move |job| queue.lock().unwrap().push(job)));
+    lab.control.pin_algorithm(4, Some("bsearch")).unwrap();
+    let (mut most, mut waited, mut free) = (0, 0, false);
+    for n in 0..8000_u32 {
+        let gateway = Path {
+            gateway: Some([10, 0, 1, 10 + (n % 200) as u8].into()),
+            link: Some(LEFT),
+            weight: 1,
+        };
+        route(&mut lab, prefix(n % 3), Target::Path(gateway));
+        lab.now += std::time::Duration::from_millis(10);
+        lab.control.commit(lab.now).unwrap();
+        let ready = std::mem::take(&mut *jobs.lock().unwrap());
+        ready.into_iter().for_each(|job| job());
+        waited += u32::from(!lab.control.is_visible());
+        let waiting = lab.control.next_hops().waiting();
+        free |= most > 20 && waiting == 0;
+        most = most.max(waiting);
+    }
+    assert!(waited > 7000, "{waited}: the table is in step all the time");
+    assert!(free, "{most} ids wait");
+}

@@ -110,8 +110,11 @@ impl Fault {
     fn share(self) -> Option<f64> {
         match self {
             Self::Killed(_) | Self::Silent(_) => Some(0.25),
-            Self::OneWay(from, to) => share_of_link(from, to),
-            Self::Cut(one, other) => share_of_link(one, other).or(share_of_link(other, one)),
+            // The end that receives nothing takes the link down for its own packets too: it drops those that it is an intermediate
+            // node of until the ingress node knows.
+            Self::OneWay(one, other) | Self::Cut(one, other) => {
+                share_of_link(one, other).or(share_of_link(other, one))
+            }
             Self::Parted => Some(0.5),
             Self::Drained(_) | Self::NoStore | Self::Stale => None,
         }

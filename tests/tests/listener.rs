@@ -3,7 +3,7 @@
 use fingerpost_tests::crowd::Crowd;
 use fingerpost_tests::folder::Folder;
 use fingerpost_tests::netns::{Line, Router, command, conserved, exec, run};
-use fingerpost_tests::program;
+use fingerpost_tests::{program, skip};
 use serde_json::Value;
 
 const ADDRESS: &str = "127.0.0.1:9477";
@@ -103,6 +103,81 @@ fn a_token_is_needed_where_there_is_one() {
     let refused = exec(&line.router, &words);
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success() && said.contains("at least 16"), "{said}");
+}
+
+/// A certificate for this name by a CA, both in the folder: `NAME.pem` and `NAME.key`.
+fn certificate(line: &Line, folder: &Folder, ca: &str, name: &str) {
+    let new = "openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
+    let file = |kind: &str| folder.file(&format!("{name}.{kind}"));
+    let [request, key, certificate] = ["csr", "key", "pem"].map(file);
+    run(&line.router, &format!("{new} -keyout {key} -out {request} -subj /CN={name}"));
+    let names = folder.write("names", "subjectAltName=IP:127.0.0.1\n");
+    let [ca, ca_key] = ["pem", "key"].map(|kind| folder.file(&format!("{ca}.{kind}")));
+    let sign = format!("openssl x509 -req -in {request} -CA {ca} -CAkey {ca_key} -CAcreateserial");
+    run(&line.router, &format!("{sign} -days 2 -out {certificate} -extfile {names}"));
+}
+
+#[test]
+fn tls_admits_clients_with_a_certificate_and_takes_a_renewed_one() {
+    let Some(line) = Line::new(&["curl", "openssl"]) else { return };
+    let folder = Folder::new(&line.router);
+    for ca in ["ca", "other"] {
+        let [key, pem] = ["key", "pem"].map(|kind| folder.file(&format!("{ca}.{kind}")));
+        let new = "openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -x509";
+        run(&line.router, &format!("{new} -days 2 -keyout {key} -out {pem} -subj /CN={ca}"));
+    }
+    certificate(&line, &folder, "ca", "router");
+    certificate(&line, &folder, "ca", "client");
+    certificate(&line, &folder, "other", "stranger");
+    let [pem, key, ca] = ["router.pem", "router.key", "ca.pem"].map(|name| folder.file(name));
+    let tls = format!("certificate = \"{pem}\"\nkey = \"{key}\"\nclient_ca = \"{ca}\"");
+    let text = format!("[listen]\naddress = \"{ADDRESS}\"\n{tls}\n");
+    let path = folder.write("router.toml", &text);
+    let lacks =
+        exec(&line.router, &format!("{} config check {path}", program().unwrap().display()));
+    if String::from_utf8_lossy(&lacks.stderr).contains("cargo feature") {
+        return skip("a build with the feature tls");
+    }
+    let router = Router::start(&line.router, &path, 2);
+    let get = |ca: &str, name: &str, scheme: &str| {
+        let mut words = format!("curl -s -m 10 --cacert {}", folder.file(&format!("{ca}.pem")));
+        if !name.is_empty() {
+            let [pem, key] = ["pem", "key"].map(|kind| folder.file(&format!("{name}.{kind}")));
+            words += &format!(" --cert {pem} --key {key}");
+        }
+        let output = exec(&line.router, &format!("{words} {scheme}://{ADDRESS}/v1/status"));
+        output.status.success() && String::from_utf8_lossy(&output.stdout).contains("version")
+    };
+    assert!(get("ca", "client", "https"));
+    for (ca, name, scheme) in [
+        ("ca", "", "https"),
+        ("ca", "stranger", "https"),
+        ("other", "client", "https"),
+        ("ca", "client", "http"),
+    ] {
+        assert!(!get(ca, name, scheme), "{ca} {name} {scheme}");
+    }
+
+    // Another one, by another CA; and one that cannot be used.
+    let again = |name: &str| {
+        for kind in ["pem", "key"] {
+            let from = folder.file(&format!("{name}.{kind}"));
+            std::fs::copy(from, folder.file(&format!("router.{kind}"))).expect("both are there");
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1_100));
+    };
+    again("stranger");
+    assert!(get("other", "client", "https") && !get("ca", "client", "https"));
+    folder.write("router.pem", "nonsense\n");
+    std::thread::sleep(std::time::Duration::from_millis(1_100));
+    assert!(get("other", "client", "https"));
+    router.wait_for("a message", |said| {
+        said.iter().any(|line| line.contains("no certificate in it") && line.contains("former"))
+    });
+    certificate(&line, &folder, "ca", "router");
+    std::thread::sleep(std::time::Duration::from_millis(1_100));
+    assert!(get("ca", "client", "https"));
+    conserved(&router.stop());
 }
 
 #[test]

@@ -36,4 +36,9 @@ pub(crate) mod socket;
 pub(crate) mod source_filters;
 pub(crate) mod streams;
 pub(crate) mod tcp;
+#[cfg(feature = "tls")]
+mod tls;
+#[cfg(not(feature = "tls"))]
+#[path = "no_tls.rs"]
+mod tls;
 pub(crate) mod words;

@@ -35,6 +35,7 @@ use super::model::{
 };
 use super::saved::{self, Persist};
 use super::tcp::{self, TcpServed};
+use super::tls::Tls;
 use super::{cluster, config, features, graph, log, map, metrics, page, source_filters, streams};
 use crate::privilege;
 
@@ -112,11 +113,11 @@ async fn serve(sockets: Vec<Served>, groups: Arc<Groups>, requests: Requests) {
             let listener = match served {
                 Served::Unix(listener, read_only) => tokio::net::UnixListener::from_std(listener)
                     .map(|listener| Listener::Unix(listener, read_only, groups)),
-                Served::Tcp(TcpServed { listener, admission }) => {
+                Served::Tcp(TcpServed { listener, admission, tls }) => {
                     router =
                         router.layer(axum::middleware::from_fn_with_state(admission, tcp::admit));
                     tokio::net::TcpListener::from_std(listener)
-                        .map(|listener| Listener::Tcp(listener, Peer::over_tcp(&groups)))
+                        .map(|listener| Listener::Tcp(listener, Peer::over_tcp(&groups), tls))
                 }
             };
             let Ok(listener) = listener else { return };
@@ -132,11 +133,16 @@ async fn serve(sockets: Vec<Served>, groups: Arc<Groups>, requests: Requests) {
 /// A socket that accepts connections.
 enum Listener {
     Unix(tokio::net::UnixListener, bool, Arc<Groups>),
-    Tcp(tokio::net::TcpListener, Peer),
+    Tcp(tokio::net::TcpListener, Peer, Option<Arc<Tls>>),
 }
 
+/// What is read from a client and written to it.
+trait Duplex: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Duplex for T {}
+
 /// Connection with a client.
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {
+trait Stream: Duplex {
     /// The connection, for a write that does not wait.
     fn plain(self: Box<Self>) -> io::Result<Box<dyn Write>>;
 }
@@ -162,13 +168,23 @@ impl Listener {
                 let peer = Peer::of(&stream, *read_only, groups);
                 peer.map(|peer| -> (Box<dyn Stream>, Peer) { (Box::new(stream), peer) })
             }
-            Self::Tcp(listener, peer) => {
+            Self::Tcp(listener, peer, _) => {
                 let (stream, _) = listener.accept().await?;
                 // A response is written as one; without the option it is later.
                 let _ = stream.set_nodelay(true);
                 Some((Box::new(stream), peer.clone()))
             }
         })
+    }
+}
+
+impl Listener {
+    /// TLS of its connections.
+    fn tls(&self) -> Option<Arc<Tls>> {
+        match self {
+            Self::Unix(..) => None,
+            Self::Tcp(.., tls) => tls.clone(),
+        }
     }
 }
 
@@ -183,8 +199,14 @@ async fn accept(listener: &Listener, router: &axum::Router, connections: &Connec
         let Some((stream, peer)) = accepted else { continue };
         let room = connections.enter(&peer);
         let is_crowded = room.as_ref().is_none_or(|room| room.took_place);
+        let (tls, router) = (listener.tls(), router.clone());
         match room {
-            Some(room) => drop(tokio::spawn(connection(stream, peer, room, router.clone()))),
+            Some(room) => drop(match tls {
+                None => tokio::spawn(connection(stream, peer, room, router)),
+                Some(tls) => tokio::spawn(secured(tls, stream, peer, room, router)),
+            }),
+            // A client that expects TLS would not understand it.
+            None if tls.is_some() => {}
             None => refuse(stream),
         }
         crowded += u32::from(is_crowded);
@@ -195,8 +217,25 @@ async fn accept(listener: &Listener, router: &axum::Router, connections: &Connec
     }
 }
 
+/// Serves a connection once TLS has begun on it.
+async fn secured(
+    tls: Arc<Tls>,
+    stream: Box<dyn Stream>,
+    peer: Peer,
+    room: Room,
+    router: axum::Router,
+) {
+    let begun = tokio::select! {
+        begun = tokio::time::timeout(LONGEST_HEAD, tls.accept(stream)) => begun,
+        () = room.connection.ended() => return,
+    };
+    if let Ok(Ok(stream)) = begun {
+        connection(Box::new(stream), peer, room, router).await;
+    }
+}
+
 /// Serves a connection, until its client ends it or another one takes its place.
-async fn connection(stream: Box<dyn Stream>, peer: Peer, room: Room, router: axum::Router) {
+async fn connection(stream: Box<dyn Duplex>, peer: Peer, room: Room, router: axum::Router) {
     let connection = room.connection.clone();
     let routes = TowerToHyperService::new(router);
     let service = service_fn(|mut request: hyper::Request<Incoming>| {

@@ -19,6 +19,8 @@ use sha2::{Digest, Sha256};
 
 use super::error::{ApiError, Code};
 use super::page;
+use super::tls::Tls;
+use crate::config::ListenConfig;
 use crate::sys;
 
 /// Longest time for which a client may leave what was sent to it unread.
@@ -42,32 +44,32 @@ pub(crate) struct TcpServed {
     /// The socket, which must not block.
     pub(super) listener: TcpListener,
     pub(super) admission: Arc<Admission>,
+    pub(super) tls: Option<Arc<Tls>>,
 }
 
 impl TcpServed {
-    /// Listens at the address. Requests name it, `localhost` or one of `names`, and have the token of the file, if there is one.
+    /// Listens at an address. Requests name it, `localhost` or one of the names of the configuration, and have the token of its
+    /// file, if there is one.
     ///
     /// # Errors
-    /// When something else listens there, the host does not have the address, or the file has no token.
-    pub(crate) fn new(
-        address: SocketAddr,
-        names: &[String],
-        token_file: Option<&Path>,
-    ) -> io::Result<Self> {
+    /// When something else listens there, the host does not have the address, or a file is not what it must be.
+    pub(crate) fn new(address: SocketAddr, config: &ListenConfig) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         // Connections inherit both.
         sys::keep_alive(&listener)?;
         sys::disconnect_idle_readers(&listener, LONGEST_UNREAD_MS)?;
-        let names = names.iter().map(|name| name.to_ascii_lowercase()).collect();
-        let token = token_file.map(token).transpose()?;
+        let names = config.names.iter().map(|name| name.to_ascii_lowercase()).collect();
+        let token = config.token_file.as_deref().map(token).transpose()?;
+        let tls = config.tls().map(|files| Tls::new(&files).map(Arc::new)).transpose()?;
         let admission = Admission { is_loopback: address.ip().is_loopback(), names, token };
-        Ok(Self { listener, admission: Arc::new(admission) })
+        Ok(Self { listener, admission: Arc::new(admission), tls })
     }
 
-    /// Its address, with the port that it has.
-    pub(crate) fn address(&self) -> Option<SocketAddr> {
-        self.listener.local_addr().ok()
+    /// Its URL, with the port that it has.
+    pub(crate) fn url(&self) -> Option<String> {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        self.listener.local_addr().ok().map(|address| format!("{scheme}://{address}"))
     }
 }
 

@@ -273,9 +273,8 @@ impl Sockets {
 }
 
 fn tcp_listener(config: &ListenConfig) -> Result<Option<TcpServed>, Failure> {
-    let ListenConfig { names, token_file, .. } = config;
     let Some(address) = config.address else { return Ok(None) };
-    let served = TcpServed::new(address, names, token_file.as_deref());
+    let served = TcpServed::new(address, config);
     served.map(Some).map_err(|error| {
         let remedy = match error.kind() {
             io::ErrorKind::AddrInUse => " (end what listens there, or configure another address)",
@@ -315,13 +314,13 @@ fn serve(
         socket.listener().map(|listener| Served::Unix(listener, read_only)).map_err(failed)
     };
     let mut all = vec![served(control, false)?, served(reading, true)?];
-    let address = tcp.as_ref().and_then(TcpServed::address);
+    let url = tcp.as_ref().and_then(TcpServed::url);
     all.extend(tcp.take().map(Served::Tcp));
     let server = Server::start(all, groups.clone(), requests).map_err(failed)?;
     daemon.serve(queue);
     info!(target: "control", "control socket {}", control.path().display());
-    if let Some(address) = address {
-        info!(target: "control", "listening for requests to read on http://{address}");
+    if let Some(url) = url {
+        info!(target: "control", "listening for requests to read on {url}");
     }
     Ok((server, reload))
 }

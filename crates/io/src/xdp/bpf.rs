@@ -47,6 +47,8 @@ pub enum MapKind {
     DevMap = 14,
     /// AF_XDP sockets by number, to redirect to.
     XskMap = 17,
+    /// Records from programs to this process; it has no keys and no values.
+    RingBuffer = 27,
 }
 
 /// `enum bpf_cmd`.

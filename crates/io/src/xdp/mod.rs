@@ -19,6 +19,11 @@ pub mod local;
 pub mod pins;
 pub mod presence;
 pub mod reference;
+#[allow(
+    unsafe_code,
+    reason = "a mapping that the kernel writes; its invariants are numbered there"
+)]
+pub mod ring_buffer;
 #[cfg(any(test, feature = "testing"))]
 #[allow(unsafe_code, reason = "a private network namespace; its invariants are numbered there")]
 pub mod testing;

@@ -34,7 +34,9 @@ HELPER long (*redirect_map)(void *map, u64 key, u64 flags) = (void *)51;
 HELPER long (*adjust_tail)(struct xdp_md *context, int delta) = (void *)65;
 HELPER long (*fib_lookup)(void *context, void *request, int bytes, u32 flags) = (void *)69;
 HELPER u64 (*ticks)(void) = (void *)118;
+HELPER long (*ring_output)(void *ring, void *record, u64 bytes, u64 flags) = (void *)130;
 HELPER u64 (*coarse_time_ns)(void) = (void *)160;
+HELPER long (*load_bytes)(struct xdp_md *context, u32 offset, void *to, u32 bytes) = (void *)189;
 
 /* What stands behind the MACs, as read from the frame. */
 enum { IP4 = 0x0008, IP6 = 0xdd86 };

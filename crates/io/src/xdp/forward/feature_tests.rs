@@ -120,7 +120,7 @@ impl Router {
 }
 
 /// UDP from all kinds of sources.
-fn udp(rng: &mut Rng) -> Vec<u8> {
+pub(super) fn udp(rng: &mut Rng) -> Vec<u8> {
     let src = SOURCES[rng.below(SOURCES.len())];
     if src.contains(':') {
         return frame_v6(src, "2001:db8:180::9", 64, 17, &[0; 40]);
@@ -186,7 +186,7 @@ fn counted(filters: &SourceFilters) -> Vec<(String, u64, u64, u64)> {
 }
 
 /// Program and graph decide alike by routes and by lists, and count on the same lists.
-fn every_feature(lab: &Lab) -> [Vec<(String, u64, u64, u64)>; 2] {
+pub(super) fn every_feature(lab: &Lab) -> [Vec<(String, u64, u64, u64)>; 2] {
     let (here, there) = (made(lab, filters()), made(lab, filters()));
     compare(lab, &Features::default(), &Features::default(), udp);
     lab.forwarder.set_source_filters(Some(here.clone())).unwrap();
@@ -311,7 +311,7 @@ fn hits(lab: &Lab, acls: &AccessLists) -> Vec<(String, u64, u64)> {
 }
 
 /// Program and graph take the same rules for each packet, with source filters and uRPF beside them.
-fn every_rule(lab: &Lab) {
+pub(super) fn every_rule(lab: &Lab) {
     let (wan, others) = (Some(&["wan"][..]), Some(&["strict", "lan"][..]));
     let with = |rules: &[&str]| {
         let lists = [("edge", wan, rules), ("inner", others, &rules[2..])];

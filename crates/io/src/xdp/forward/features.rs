@@ -1,10 +1,11 @@
-//! Interface features of the XDP datapath: uRPF strict and loose, source filters that pass, drop or count, and ACLs on
-//! ingress.
+//! Interface features of the XDP datapath: uRPF strict and loose, source filters that pass, drop or count, ACLs on
+//! ingress, and sampling ([`super::samples`]).
 //!
 //! Source: what each feature does with a packet is documented at its element; the program does the same from the same
 //!         memory, the tables of routes for uRPF, the lists for source filters and the trees for ACLs.
 //! Shape:  ports [u64; places]: of a port and of the VLAN interfaces on it, by their place in [`super::received`]: the port
-//!         number, the check of sources from bit 16 on, the ACL from bit 18 on, the lists from bit 32 on.
+//!         number, the check of sources from bit 16 on, the ACL from bit 18 on, the lists from bit 32 on, the sampling rate
+//!         from bit 48 on.
 //!         defaults [u64]: how many, then the next hops of default routes. verdicts [u8; masks]: what becomes of packets
 //!         by the lists that hold for them.
 //! Cost:   a port without features runs a program without them. With them a lookup more for uRPF, for the lists another
@@ -62,6 +63,7 @@ pub(super) fn scratch(cpus: usize) -> Result<Arc<SharedMemory>, XdpError> {
 const URPF: u64 = 3 << 16;
 const ACL: u64 = 0x3fff << 18;
 const FILTERS: u64 = 0xffff << 32;
+const SAMPLING: u64 = 0xffff << 48;
 
 /// What a CPU counts of lists in (`forward.c`).
 pub(super) const HIT_BYTES: usize = 16 * 4 * 8;
@@ -85,6 +87,11 @@ impl PortFeatures {
     /// Whether some port has one of these.
     fn any(&self, bits: u64) -> bool {
         self.words.iter().any(|word| word & bits != 0)
+    }
+
+    /// Whether some port samples.
+    pub(super) fn samples(&self) -> bool {
+        self.any(SAMPLING)
     }
 }
 
@@ -133,7 +140,9 @@ impl State {
         }
         let lists = self.lists.as_ref().map_or(0, |lists| lists.filters.lists(port));
         let acl = self.acls.as_ref().map_or(0, |acls| acls.ingress(port));
-        Ok(self.word(port, lists, acl)? | urpf << 16)
+        let sampling = self.sampling.as_ref().map_or(Ok(None), |all| all.as_ref().map(Some));
+        let rate = sampling.map_err(|why| *why)?.map_or(0, |sampling| sampling.rate(port));
+        Ok(self.word(port, lists, acl)? | urpf << 16 | u64::from(rate) << 48)
     }
 
     /// The features of packets to the router itself that arrive on a port.
@@ -155,7 +164,8 @@ impl State {
 
     /// What packets to different ports have to have in common to be treated alike there.
     pub(super) fn features_alike(&self, port: u16) -> u64 {
-        let word = self.features_of(port).unwrap_or(0);
+        // Samples do not change what becomes of a packet.
+        let word = self.features_of(port).unwrap_or(0) & !SAMPLING;
         if word >> 16 & 3 == STRICT { word } else { word & !0xffff }
     }
 
@@ -409,7 +419,7 @@ impl Forwarder {
     }
 
     /// Exchanges the programs of ports that have other features, or those in `exchanged`.
-    fn relink_outdated(&self, state: &mut State, exchanged: u64) {
+    pub(super) fn relink_outdated(&self, state: &mut State, exchanged: u64) {
         let ports = state.ports.keys().copied();
         let outdated = ports.filter(|port| state.is_outdated(*port, exchanged));
         for port in outdated.collect::<Vec<_>>() {

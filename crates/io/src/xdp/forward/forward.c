@@ -24,8 +24,8 @@ enum { PORTS = 4096 };
 /* ---- what the loader binds ---- */
 
 extern u64 epochs[];      /* 8 words a CPU; the first counts: odd while the program runs there */
-extern u64 seen[];        /* 8 words a CPU: frames that ended here, their bytes, frames left; so for this interface,
-                             then for each VLAN interface on it (seen.rs) */
+extern u64 seen[];        /* 8 words a CPU: frames that ended here, their bytes, frames left, and SAMPLED words about
+                             samples; so for this interface, then for each VLAN interface on it (received.rs) */
 extern u64 alive[];       /* the second: until which tick the daemon is believed to be there (heartbeat.rs) */
 extern u64 own4[], own6[]; /* filters of 4,096 bits: addresses that may be the host's own (local.rs) */
 extern char local4, local6; /* hash maps: those that are, in the network's order */
@@ -57,6 +57,8 @@ extern u32 acl[];         /* rows of 4 words: for each access list and family wh
                              (crates/packet/src/feature/acl/kernel.rs) */
 extern u64 acl_hits[];    /* by CPU and rule: packets, bytes */
 extern u32 acl_scratch[]; /* SCRATCH words a CPU: the key of a packet, the rules that count it, and their number */
+extern u64 sample[];      /* RECORD bytes a CPU: the sample of the packet in progress (samples.rs) */
+extern char ring;         /* ring buffer of samples */
 extern char devices;      /* map of devices by port */
 extern char uses;         /* per CPU: packets and bytes by adjacency */
 extern u64 sent[];        /* frames and bytes by egress port, PORTS of them a CPU (sent.rs) */
@@ -457,10 +459,69 @@ enum { PASS_LISTED, DROP_LISTED, LIMIT_LISTED };
 
 /* Features of the interface that a packet arrived on, and what they found. */
 struct features {
-	u64 word; /* bits 0-15 the port, 16-17 the check of sources, 18-31 the access list and one more, 32-47 the lists */
+	u64 word; /* bits 0-15 the port, 16-17 the check of sources, 18-31 the access list and one more, 32-47 the lists, 48-63
+	             the sampling rate */
 	u32 listed; /* the lists that the source is on and that hold there */
 	u32 ruled; /* rules decided the packet, and `acl_scratch` has their counts */
 };
+
+/* A number of which the compiler knows nothing: no comparison of it becomes one of what it was made of. */
+#define HIDDEN(x) ({ u64 hidden = (x); asm("" : "+r"(hidden)); hidden; })
+
+/* Words of `seen` about samples: packets up to the next one, packets that could have been sampled, samples, lost samples. */
+enum { DISTANCE = 3, SAMPLED, SAMPLES, LOST };
+
+/* A record of `sample`, of so many bytes: port, frame and header length, and the beginning of the frame. */
+enum { RECORD = 272, RECORD_WORDS = RECORD / 8, HEADER_BYTES = 256, NO_WAKEUP = 1 };
+
+/*
+ * Counts down to the next sample, and takes it: the packet as it arrived. Whether it is reported is known when the packet has
+ * ended: one that is left is sampled, or not, where it goes (feature/sampling/element.rs). Distances are those of sample/skip.rs.
+ *
+ * The rate is a number of its own, and what was taken is noted in memory: else the verifier would look at all that follows once
+ * for each branch in here, and it is near its limit (1,000,000 instructions) with access lists.
+ */
+INLINE void take_sample(struct xdp_md *context, u64 *count, u64 cpu, struct features *features)
+{
+	u64 rate = HIDDEN(features->word >> 48), left = count[DISTANCE], bytes;
+	u64 *record = &sample[cpu * RECORD_WORDS];
+
+	if (!rate)
+		return;
+	count[DISTANCE] = left - 1;
+	/* The last of them; or none was drawn yet, or one for another rate. */
+	if (LIKELY(left - 2 < 2 * rate))
+		return;
+	count[DISTANCE] = 1 + ((u64)random() * (2 * rate - 1) >> 32);
+	if (left != 1)
+		return;
+	bytes = FRAME_END(context) - FRAME(context);
+	((u32 *)record)[0] = features->word & 0xffff;
+	((u32 *)record)[1] = bytes;
+	if (bytes > HEADER_BYTES)
+		bytes = HEADER_BYTES;
+	/* So the verifier sees that it is neither 0 nor more: there are 14 bytes at least. */
+	bytes -= 1;
+	asm volatile("" : "+r"(bytes));
+	bytes = (bytes & (HEADER_BYTES - 1)) + 1;
+	if (!load_bytes(context, 0, &record[2], bytes))
+		record[1] = bytes;
+}
+
+/* Reports what was taken of a packet that has ended. */
+INLINE void report_sample(u64 *count, u64 cpu, struct features *features)
+{
+	u64 *record = &sample[cpu * RECORD_WORDS];
+
+	if (!HIDDEN(features->word >> 48))
+		return;
+	count[SAMPLED] += 1;
+	if (LIKELY(!*(volatile u64 *)&record[1]))
+		return;
+	count[SAMPLES] += 1;
+	if (ring_output(&ring, record, RECORD, NO_WAKEUP))
+		count[LOST] += 1;
+}
 
 /* The lists of a source: their action, once for all. Counted when the packet's end is known. */
 INLINE int filter_source(u32 lists, struct features *features)
@@ -570,7 +631,6 @@ enum { TREES = 7, DEPTH = 20, ROWS = 64 };
  * places that differ in what it knows of them, the verifier would follow all branches through all steps. It takes a number
  * that is 0 or -1 for two, so conditions are 0 or 1, and factors.
  */
-#define HIDDEN(x) ({ u64 hidden = (x); asm("" : "+r"(hidden)); hidden; })
 #define IS_NEGATIVE(x) HIDDEN(HIDDEN(x) >> 63)
 
 /* The place of a row. There is a power of two of them, so that nothing has to be compared. */
@@ -1132,6 +1192,8 @@ INLINE int route(struct xdp_md *context, u8 *data, u8 *end, u64 cpu, u64 **count
 	} else if (features) {
 		features->word = ingress[0];
 	}
+	if (features && CONSTANT(samples))
+		take_sample(context, *count, cpu, features);
 	if (type == IP4)
 		return CONSTANT(v4_form) ? ip4(context, ip, end, tagged, cpu, features) : LEFT(NO_TABLE);
 	return CONSTANT(v6_form) ? ip6(context, ip, end, tagged, cpu, features) : LEFT(NO_TABLE);
@@ -1147,6 +1209,8 @@ INLINE int run(struct xdp_md *context, struct features *features)
 	u32 frame = end - data;
 	int action, filtered;
 
+	if (features && CONSTANT(samples))
+		sample[cpu * RECORD_WORDS + 1] = 0;
 	/* An exchange is a full barrier: nothing is read before the count is seen. */
 	__sync_lock_test_and_set(epoch, now);
 	if (CONSTANT(nonstop) && UNLIKELY((long long)(ticks() - alive[1]) > 0))
@@ -1163,6 +1227,8 @@ INLINE int run(struct xdp_md *context, struct features *features)
 			count_listed(features->listed, cpu, frame, filtered);
 		if (features && CONSTANT(acl_counted) && features->ruled)
 			count_rules(cpu, frame);
+		if (features && CONSTANT(samples))
+			report_sample(count, cpu, features);
 	} else {
 		count[2] += 1;
 	}

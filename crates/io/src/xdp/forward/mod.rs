@@ -22,6 +22,7 @@ mod memory;
 mod query;
 pub mod reasons;
 mod received;
+mod samples;
 mod sent;
 mod vlans;
 
@@ -35,6 +36,7 @@ use fingerpost_lpm::{
     Addr, Epoch, KernelLayout, KernelRegion, Lookup, Region, Rows, is_kernel_readable,
 };
 use fingerpost_packet::feature::acl::AccessLists;
+use fingerpost_packet::feature::sampling::Sampling;
 use fingerpost_route::fib::{KernelAhead, Runner};
 use fingerpost_route::{Forwarding, KernelReader, PortInfo, PortTable, Shared};
 
@@ -52,6 +54,7 @@ pub use query::{Evaluated, Fate, ProgramLookup, QueryProgram};
 use reasons::{LEFT_ALONE, LeftAlone};
 pub use received::Received;
 use received::{Gone, ReceivedCounts};
+use samples::Samples;
 use sent::Sent;
 use vlans::Tags;
 pub use vlans::Vlan;
@@ -76,6 +79,8 @@ struct Inner {
     acls: Arc<Maps>,
     /// Where programs keep the key of a packet while they look for its rule.
     acl_scratch: Arc<SharedMemory>,
+    /// Where programs put samples, once something samples.
+    samples: OnceLock<Samples>,
     sent: Sent,
     egress: Arc<SharedMemory>,
     devices: Map,
@@ -117,6 +122,8 @@ struct State {
     lists: Option<Lists>,
     /// The access lists, if there are any.
     acls: Option<Arc<AccessLists>>,
+    /// What samples, if anything does; an error where programs have no memory for samples.
+    sampling: Option<Result<Arc<Sampling>, &'static str>>,
     /// Programs that auditors query.
     programs: query::Kept,
     /// Number of the present tables.
@@ -238,6 +245,7 @@ impl Forwarder {
         Ok(Self(Arc::new(Inner {
             sent: Sent::new(epochs.cpus())?,
             acl_scratch: features::scratch(epochs.cpus())?,
+            samples: OnceLock::new(),
             epochs,
             maps: Maps::new(cap),
             lists: Maps::new(LISTS_CAP_BYTES),
@@ -713,6 +721,7 @@ impl Forwarder {
         names.features(features, state.lists.as_ref());
         names.acls(features, state.acls.as_deref(), &inner.acl_scratch);
         names.number("acl_counted", counters.is_none().into());
+        names.samples(features, inner.samples.get(), counters.is_none());
         Self::bind_entrance(&mut names, state, counters.is_none());
         if let Some(counters) = counters {
             names.memory("hits", &counters.hits);
@@ -924,5 +933,7 @@ mod ahead_tests;
 mod entrance_tests;
 #[cfg(test)]
 mod feature_tests;
+#[cfg(test)]
+mod sample_tests;
 #[cfg(test)]
 mod tests;

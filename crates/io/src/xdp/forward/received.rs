@@ -1,6 +1,6 @@
 //! Frames that programs saw, by ingress port: frames that ended there, and frames left to others.
 //!
-//! Shape: a line of 8 words a CPU, of which three are in use (`forward.c`). A port has a memory of its own, which
+//! Shape: a line of 8 words a CPU, three of them for all frames and four about samples (`forward.c`). A port has a memory of its own, which
 //!        its program knows by name; behind it are as many lines for each VLAN interface on it.
 //! Cost:  one line more that a packet touches, which no other CPU does.
 
@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use fingerpost_lpm::Region;
+use fingerpost_packet::feature::sampling::Sampled;
 
 use crate::xdp::XdpError;
 use crate::xdp::bpf::SharedMemory;
@@ -27,6 +28,8 @@ pub struct Received {
     pub bytes: u64,
     /// Frames that it left to the graph or the kernel.
     pub left: u64,
+    /// Frames of those that ended, of a port that samples, and its samples.
+    pub sampled: Sampled,
 }
 
 impl Received {
@@ -34,6 +37,7 @@ impl Received {
         self.packets += other.packets;
         self.bytes += other.bytes;
         self.left += other.left;
+        self.sampled = self.sampled.plus(other.sampled);
     }
 }
 
@@ -110,8 +114,10 @@ impl ReceivedCounts {
             let of_port = all.entry(port).or_default();
             for line in place.chunks_exact(STRIDE) {
                 // Relaxed: numbers of a program that may be running, read for people.
-                let [packets, bytes, left] = [0, 1, 2].map(|at: usize| line[at].load(Relaxed));
-                of_port.add(Received { packets, bytes, left });
+                let words = [0, 1, 2, 4, 5, 6].map(|at: usize| line[at].load(Relaxed));
+                let [packets, bytes, left, sampleable, samples, lost] = words;
+                let sampled = Sampled { packets: sampleable, samples, lost };
+                of_port.add(Received { packets, bytes, left, sampled });
             }
         }
     }
@@ -173,7 +179,8 @@ mod tests {
         let here = ReceivedCounts::new(0, 2).unwrap();
         count(&here, 1);
         let each = rounds / 2 + 1;
-        let received = Received { packets: each, bytes: 60 * each, left: 2 * each };
+        let sampled = Sampled::default();
+        let received = Received { packets: each, bytes: 60 * each, left: 2 * each, sampled };
         let all = gone.and([&here].into_iter());
         assert_eq!(all.into_iter().collect::<Vec<_>>(), [(0, received), (1, received)]);
     }

@@ -16,7 +16,7 @@ pub use settings::{Collector, Protocol, Settings};
 
 use std::fmt;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::ports::PortWords;
 use super::row::{Cell, Column, Feature, FeatureArc, Key, Stage, State};
@@ -76,7 +76,9 @@ pub struct Sampled {
 }
 
 impl Sampled {
-    fn plus(self, other: Self) -> Self {
+    /// The sums of both.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
         Self {
             packets: self.packets.wrapping_add(other.packets),
             samples: self.samples.wrapping_add(other.samples),
@@ -100,22 +102,34 @@ struct Interface {
     name: String,
     rate: u32,
     hits: PerWorker<Hits>,
-    /// What was counted before this one was made, or elsewhere.
+    /// What was counted in the graph before this one was made.
     before: Mutex<Sampled>,
+    /// What the XDP datapath has counted so far.
+    xdp: Mutex<Sampled>,
+}
+
+fn value<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Numbers are whole whatever panicked beside them.
+    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Interface {
-    fn totals(&self) -> Sampled {
+    fn in_graph(&self) -> Sampled {
         let here = Sampled {
             packets: self.hits.sum(|hits| hits.packets.read()),
             samples: self.hits.sum(|hits| hits.samples.read()),
             lost: self.hits.sum(|hits| hits.lost.read()),
         };
-        here.plus(*self.before.lock().unwrap_or_else(PoisonError::into_inner))
+        here.plus(*value(&self.before))
     }
 
-    fn set_before(&self, counts: Sampled) {
-        *self.before.lock().unwrap_or_else(PoisonError::into_inner) = counts;
+    fn totals(&self) -> Sampled {
+        self.in_graph().plus(*value(&self.xdp))
+    }
+
+    fn go_on_with(&self, before: &Self) {
+        *value(&self.before) = before.in_graph();
+        *value(&self.xdp) = *value(&before.xdp);
     }
 }
 
@@ -143,16 +157,21 @@ pub struct Sampling {
 
 impl Sampling {
     /// Makes it of interfaces with their rates. Those that are the same as in `before` are taken over from there, and the
-    /// queue is.
-    fn new(rates: &[(String, u32)], collectors: Vec<Collector>, before: Option<&Self>) -> Self {
+    /// queue is. Rates are 1 to 65,535.
+    pub fn new(rates: &[(String, u32)], collectors: Vec<Collector>, before: Option<&Self>) -> Self {
         let interface = |(name, rate): &(String, u32)| {
             let known = before.and_then(|before| before.find(name));
             match known {
                 Some(known) if known.rate == *rate => known.clone(),
                 known => {
-                    let (hits, before) = (PerWorker::default(), Mutex::default());
-                    let made = Interface { name: name.clone(), rate: *rate, hits, before };
-                    known.iter().for_each(|known| made.set_before(known.totals()));
+                    let made = Interface {
+                        name: name.clone(),
+                        rate: *rate,
+                        hits: PerWorker::default(),
+                        before: Mutex::default(),
+                        xdp: Mutex::default(),
+                    };
+                    known.iter().for_each(|known| made.go_on_with(known));
                     Arc::new(made)
                 }
             }
@@ -185,7 +204,29 @@ impl Sampling {
         self.find(interface).map(|one| (one.rate, one.totals()))
     }
 
-    /// Takes up to `most` samples out of the queue. Returns how many there were.
+    /// Whether some interface samples.
+    pub fn is_used(&self) -> bool {
+        !self.interfaces.is_empty()
+    }
+
+    fn at(&self, port: u16) -> Option<&Interface> {
+        let number = usize::from(self.ports.word(port)).checked_sub(1)?;
+        self.interfaces.get(number).map(|one| &**one)
+    }
+
+    /// Sampling rate of a port; 0 where it does not sample.
+    pub fn rate(&self, port: u16) -> u16 {
+        self.at(port).map_or(0, |one| u16::try_from(one.rate).expect("rates have 16 bits"))
+    }
+
+    /// Notes what the XDP datapath has counted of a port so far.
+    pub fn set_xdp(&self, port: u16, counts: Sampled) {
+        if let Some(one) = self.at(port) {
+            *value(&one.xdp) = counts;
+        }
+    }
+
+    /// Takes up to `most` samples of the graph out of their queue. Returns how many there were.
     pub fn take(&self, most: usize, mut each: impl FnMut(&Sample)) -> usize {
         let samples = self.queue.samples.lock().unwrap_or_else(PoisonError::into_inner);
         let taken = samples.try_iter().take(most);
@@ -210,7 +251,7 @@ impl State for Sampling {
         let Some(before) = before.of::<Self>() else { return };
         for one in &self.interfaces {
             let known = before.find(&one.name).filter(|known| !Arc::ptr_eq(known, one));
-            known.into_iter().for_each(|known| one.set_before(known.totals()));
+            known.into_iter().for_each(|known| one.go_on_with(known));
         }
     }
 

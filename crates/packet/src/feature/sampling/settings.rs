@@ -80,8 +80,8 @@ const MOST_INTERFACES: usize = 60_000;
 
 const MOST_COLLECTORS: usize = 16;
 
-/// Greatest rate: XDP draws distances of up to twice as many packets in 32 bits.
-const MOST_RATE: u32 = 1 << 24;
+/// Greatest rate: the XDP datapath has 16 bits for it beside the other features of a port.
+const MOST_RATE: u32 = 65_535;
 
 /// Seconds between two reports of counters, unless they are given: as often as sFlow agents usually do.
 const USUAL_COUNTERS_S: u32 = 20;
@@ -228,7 +228,7 @@ impl FeatureSettings for Settings {
     }
 
     fn xdp(&self, _: Option<&str>) -> Support {
-        Support::Graph("the graph alone takes samples")
+        Support::Xdp
     }
 
     fn items(&self) -> Vec<Item> {

@@ -62,7 +62,7 @@ fn settings_are_read_whole() {
     assert_eq!(mistakes, []);
     assert_eq!(settings.on("a").unwrap().words, "1 in 1000");
     assert!(settings.on("b").is_none());
-    assert!(matches!(settings.xdp(Some("a")), Support::Graph(_)));
+    assert_eq!(settings.xdp(Some("a")), Support::Xdp);
     let items: Vec<_> = settings.items().into_iter().map(|item| (item.name, item.words)).collect();
     let want = [
         ("interface a sampling", "1 in 1000"),
@@ -200,6 +200,13 @@ fn another_configuration_continues_counts_and_queue() {
     second.go_on_with(&*first);
     assert_eq!(second.of("a").unwrap().1.packets, 96);
     assert!(Arc::ptr_eq(&first.queue, &second.queue));
+    // The XDP datapath counts on: what it had counted is not counted twice.
+    second.follow(&[(0, "a")]);
+    assert_eq!([0, 1].map(|port| second.rate(port)), [2, 0]);
+    second.set_xdp(0, Sampled { packets: 1000, samples: 500, lost: 3 });
+    let third = made(&[("a", 3)], Some(&second));
+    third.go_on_with(&*second);
+    assert_eq!(third.of("a"), Some((3, Sampled { packets: 1096, samples: 596, lost: 3 })));
     let none = made(&[], Some(&second));
     assert!(!none.runs(crate::feature::row::FeatureArc::Ingress), "counters alone");
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use fingerpost_io::xdp::forward::Forwarder;
 use fingerpost_packet::feature::acl::AccessLists;
+use fingerpost_packet::feature::sampling::Sampling;
 use fingerpost_packet::feature::source_filter::SourceFilters;
 use fingerpost_packet::feature::{FeatureSettings, FeatureStates};
 use fingerpost_route::netlink::errno::without_number;
@@ -68,11 +69,12 @@ impl Wanted {
 
 /// Messages about what could not be put into memory of the kernel.
 fn unshared(filters: Result<(), String>, acls: Result<(), String>) -> Vec<String> {
-    let message = |what: &str, result: Result<(), String>| {
-        let why = without_number(&result.err()?);
-        Some(format!("{what} are not in XDP: {why}; `interface show` has each interface"))
-    };
     [message("source filters", filters), message("ACLs", acls)].into_iter().flatten().collect()
+}
+
+fn message(what: &str, result: Result<(), String>) -> Option<String> {
+    let why = without_number(&result.err()?);
+    Some(format!("{what} are not in XDP: {why}; `interface show` has each interface"))
 }
 
 impl Prepared {
@@ -126,7 +128,9 @@ impl Features {
             self.ports = Some(ports);
             if let Some(forwarder) = &self.forwarder {
                 let filters = forwarder.set_source_filters(self.states.of());
-                let now = unshared(filters, forwarder.set_access_lists(self.states.of()));
+                let sampling = forwarder.set_sampling(self.states.of::<Sampling>());
+                let mut now = unshared(filters, forwarder.set_access_lists(self.states.of()));
+                now.extend(message("samples", sampling));
                 return self.note(now);
             }
         }

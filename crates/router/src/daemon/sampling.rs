@@ -92,13 +92,20 @@ impl Reports {
             });
             sink.flush(time);
         }
+        let forwarder = seen.interfaces.forwarder();
+        if let Some(forwarder) = forwarder {
+            forwarder.sampled().into_iter().for_each(|(port, all)| sampling.set_xdp(port, all));
+        }
         let mut report = |sample: &Sample| {
             let flow = world.flow(sample);
             for sink in &mut self.0 {
                 sink.add(now, |exporter, send| exporter.flow(&flow, time, send));
             }
         };
-        sampling.take(MOST, &mut report);
+        let taken = sampling.take(MOST, &mut report);
+        if let Some(forwarder) = forwarder {
+            forwarder.take_samples(MOST - taken, report);
+        }
         for sink in self.0.iter_mut().filter(|sink| sink.flush.is_some_and(|due| due <= now)) {
             sink.flush(time);
         }

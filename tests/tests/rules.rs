@@ -29,6 +29,7 @@ const UNSAFE: &[&str] = &[
     "crates/lpm/src/mem/mod.rs",
     "crates/lpm/src/mem/map.rs",
     "crates/lpm/src/simd.rs",
+    "crates/packet/src/frame/buf/annotations.rs",
     "crates/packet/src/frame/buf/mod.rs",
     "crates/packet/src/frame/buf/tests.rs",
     "crates/io/src/afxdp/",

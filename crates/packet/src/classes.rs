@@ -8,8 +8,9 @@ use crate::graph::ElementClass;
 pub static ELEMENTS: &[ElementClass] = &JOINED;
 
 /// How many classes the registry has.
-const OWN: usize = element::ELEMENTS[0].len() + element::ELEMENTS[1].len();
-/// Both registries; joined where the program is compiled, so that a slice of classes can be a static.
+const OWN: usize =
+    element::ELEMENTS[0].len() + element::ELEMENTS[1].len() + element::ELEMENTS[2].len();
+/// All registries; joined where the program is compiled, so that a slice of classes can be a static.
 const JOINED: [ElementClass; OWN + feature_classes()] = joined();
 
 /// The class of a stage by the number of its feature and its own; `None` where an earlier stage has the same class.
@@ -48,11 +49,18 @@ const fn feature_classes() -> usize {
 }
 
 const fn joined() -> [ElementClass; OWN + feature_classes()] {
-    let [first, second] = element::ELEMENTS;
+    let [first, second, third] = element::ELEMENTS;
     let mut all = [first[0]; OWN + feature_classes()];
     let mut at = 0;
     while at < OWN {
-        all[at] = if at < first.len() { first[at] } else { second[at - first.len()] };
+        let (behind, last) = (at.saturating_sub(first.len()), second.len());
+        all[at] = if at < first.len() {
+            first[at]
+        } else if behind < last {
+            second[behind]
+        } else {
+            third[behind - last]
+        };
         at += 1;
     }
     let mut feature = 0;

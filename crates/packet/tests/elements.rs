@@ -76,8 +76,8 @@ fn schedulers_take_turns_and_keep_order() {
 #[test]
 fn copies_and_sources_count_as_our_own() {
     let mut rig = rig("FromDevice(a) -> t :: Tee(3); t => ToDevice(b), Discard, ToDevice(c)");
-    // The packet itself goes by the last output, copies before it.
-    assert_eq!(seen(&rig.receive("a", &[&[1], &[2]])), "c:1 c:2 b:1 b:2");
+    // The packet itself goes by the first output, copies behind it.
+    assert_eq!(seen(&rig.receive("a", &[&[1], &[2]])), "b:1 b:2 c:1 c:2");
     assert_eq!(rig.bench.counters.generated.read(), 4);
     assert_eq!(rig.read("t.failed"), "0");
 

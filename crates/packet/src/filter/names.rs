@@ -14,7 +14,7 @@ pub(crate) fn number(names: &Names, name: &str) -> Option<u16> {
     names.iter().find(|entry| entry.0 == name).map(|entry| entry.1)
 }
 
-pub(super) const PROTOCOLS: &Names = &[
+pub(crate) const PROTOCOLS: &Names = &[
     ("icmp", PROTOCOL_ICMP as u16),
     ("igmp", 2),
     ("ipip", 4),

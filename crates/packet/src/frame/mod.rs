@@ -10,9 +10,9 @@ pub mod wire;
 
 pub(crate) use buf::MOST_OUTPUT;
 pub use buf::{
-    BATCH, Batch, Decision, FLAG_COPY, FLAG_FIX_SOURCE, FLAG_GENERATED, FLAG_LINK_MULTICAST,
-    HEADROOM, Hop, Label, Meta, Note, Packet, PacketQueue, Places, Pool, ROUNDS_SHIFT, RawFrame,
-    View,
+    ANNOTATION_BYTES, BATCH, Batch, Decision, FLAG_COPY, FLAG_FIX_SOURCE, FLAG_GENERATED,
+    FLAG_LINK_MULTICAST, HEADROOM, Hop, Label, Meta, Note, Packet, PacketQueue, Places, Pool,
+    ROUNDS_SHIFT, RawFrame, View,
 };
 pub use cause::Cause;
 pub use drops::{DropReason, REASONS};

@@ -38,6 +38,10 @@ pub trait Element: Send {
     fn keeps_time(&self) -> bool {
         false
     }
+    /// Time of its next turn, where it keeps time and knows it: for a clock that may go ahead.
+    fn due_ns(&self) -> Option<u64> {
+        None
+    }
     /// Packets that it takes before it is full, of an element that holds its sources back ([`crate::graph::Made`]).
     fn room(&self) -> usize {
         usize::MAX

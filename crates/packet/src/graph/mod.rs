@@ -16,4 +16,4 @@ pub use element::{Context, Element, Held, Inputs, Transmit};
 pub use plan::Plan;
 pub use run::{Graph, Round};
 pub(crate) use setup::{Around, Devices, Kept, Shown};
-pub use setup::{Device, ElementClass, Exit, Made, Receives, Registry, Setup};
+pub use setup::{Device, ElementClass, Exit, Installed, Made, Receives, Registry, Setup};

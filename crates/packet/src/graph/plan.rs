@@ -9,19 +9,19 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use fingerpost_lpm::NextHopId;
 
 use super::{
-    Around, Device, Devices, Element, ElementClass, Instance, Kept, Made, Receives, Registry,
-    Setup, Shown,
+    Around, Device, Devices, Element, ElementClass, Installed, Instance, Kept, Made, Receives,
+    Registry, Setup, Shown,
 };
 use crate::handler::Handlers;
 use crate::handler::control_socket::{Listen, SessionOptions};
 use crate::language::{
     Codes, Configuration, Connection, Declared, Errors, Language, Problems, Processing, Report,
-    short,
+    addresses, short,
 };
 use crate::route_table::FoundRoute;
 use crate::route_table::gateways::Gateways;
@@ -104,6 +104,8 @@ pub struct Plan {
     /// Where those of other ports do.
     rest: Option<NodeId>,
     stop: Arc<AtomicBool>,
+    managers: Arc<AtomicUsize>,
+    installed: Installed,
     gateways: Arc<Gateways>,
     warnings: Vec<Report>,
 }
@@ -220,7 +222,17 @@ impl Plan {
     /// Whether an element requested the end.
     pub fn is_stopped(&self) -> bool {
         // Relaxed: whoever looks does so again and again.
-        self.stop.load(Relaxed)
+        self.stop.load(Relaxed) && self.managers.load(Relaxed) == 0
+    }
+
+    /// Where the handlers are put that its elements may call.
+    pub fn installed(&self) -> &Installed {
+        &self.installed
+    }
+
+    /// Requests the end, as an element may.
+    pub fn request_stop(&self) {
+        self.stop.store(true, Relaxed);
     }
 
     /// What the route table of a node finds at this moment for a packet: by the gateway that is noted of it, where one
@@ -252,8 +264,12 @@ struct Planner<'a> {
     devices: Devices,
     /// Route tables by element.
     tables: HashMap<usize, Shown>,
+    /// What elements share with those that name them.
+    shared: HashMap<usize, Kept>,
     gateways: Arc<Gateways>,
     stop: Arc<AtomicBool>,
+    managers: Arc<AtomicUsize>,
+    installed: Installed,
     nodes: Vec<Node>,
     entries: Vec<Option<NodeId>>,
     rest: Option<NodeId>,
@@ -272,6 +288,7 @@ impl<'a> Planner<'a> {
             problems.add(first.place, format!("more than {MAX_NODES} elements"));
             return None;
         }
+        addresses::declare(configuration);
         let known: HashMap<&str, _> =
             registry.elements.iter().map(|row| (row.spec.name, row)).collect();
         let mut planner = Self {
@@ -280,11 +297,14 @@ impl<'a> Planner<'a> {
             registry,
             devices: Devices::after(before.map_or(&[], |plan| plan.devices())),
             tables: HashMap::new(),
+            shared: HashMap::new(),
             before: before.map(|plan| plan.names()).unwrap_or_default(),
             given,
             // Packets that go on into the new graph carry numbers of the old one.
             gateways: before.map(|plan| plan.gateways.clone()).unwrap_or_default(),
             stop: Arc::default(),
+            managers: Arc::default(),
+            installed: Installed::default(),
             nodes: Vec::with_capacity(elements.len()),
             entries: Vec::new(),
             rest: None,
@@ -304,9 +324,21 @@ impl<'a> Planner<'a> {
         planner.wire();
         mark_back_edges(&mut planner.nodes);
         let devices = planner.devices.list;
-        let Self { nodes, entries, rest, stop, gateways, tables, .. } = planner;
-        let warnings = Vec::new();
-        Some(Plan { nodes, registry, devices, entries, tables, rest, stop, gateways, warnings })
+        let Self { nodes, entries, rest, stop, managers, installed, gateways, tables, .. } =
+            planner;
+        Some(Plan {
+            nodes,
+            registry,
+            devices,
+            entries,
+            tables,
+            rest,
+            stop,
+            managers,
+            installed,
+            gateways,
+            warnings: Vec::new(),
+        })
     }
 
     fn node(&mut self, number: usize, element: &Declared, class: &'static ElementClass) {
@@ -317,6 +349,8 @@ impl<'a> Planner<'a> {
             outputs: element.outputs,
             gateways: &self.gateways,
             stop: &self.stop,
+            managers: &self.managers,
+            installed: &self.installed,
             policy: self.configuration.policy(),
             drivers: self.registry.drivers,
             devices: &mut self.devices,
@@ -324,6 +358,7 @@ impl<'a> Planner<'a> {
                 configuration: Some(self.configuration),
                 number,
                 tables: &mut self.tables,
+                shared: &mut self.shared,
             },
             before: match given {
                 Some((_, state)) => state.as_ref(),

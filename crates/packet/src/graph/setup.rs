@@ -6,15 +6,15 @@
 use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use super::{Context, Element};
 use crate::device::{DRIVERS, Driver};
 use crate::frame::counters::{Count, Instance, PerWorker};
 use crate::frame::{Batch, DropReason, Packet};
-use crate::handler::Handler;
 use crate::handler::control_socket::{Listen, SessionOptions};
+use crate::handler::{Handler, Handlers};
 use crate::language::open_policy::OpenPolicy;
 use crate::language::{Arg, Args, ClassSpec, Classes, ConfigError, Configuration, Role, Value};
 use crate::route_table::AnyTable;
@@ -69,6 +69,10 @@ pub struct Setup<'a> {
     pub gateways: &'a Arc<Gateways>,
     /// Set by an element to end the router.
     pub stop: &'a Arc<AtomicBool>,
+    /// Elements that decide what the end is: while there is one, [`Setup::stop`] is an event to it.
+    pub(crate) managers: &'a Arc<AtomicUsize>,
+    /// The handlers of the graph, once they are installed.
+    pub(crate) installed: &'a Installed,
     /// What it may open: files that arguments name are opened by this, and by nothing else.
     pub policy: &'a OpenPolicy,
     /// Drivers that it may name.
@@ -82,6 +86,22 @@ pub struct Setup<'a> {
     pub(crate) kept: Option<Kept>,
 }
 
+/// The handlers that elements call: those that were installed last.
+#[derive(Clone, Debug, Default)]
+pub struct Installed(Arc<Mutex<Weak<Handlers>>>);
+
+impl Installed {
+    /// Lets elements call these, as long as they are there.
+    pub fn install(&self, handlers: &Arc<Handlers>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(handlers);
+    }
+
+    /// Those that are installed.
+    pub fn handlers(&self) -> Option<Arc<Handlers>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
+    }
+}
+
 /// A route table that an element shows to others, as soon as it is configured.
 pub(crate) type Shown = Arc<OnceLock<AnyTable>>;
 
@@ -92,6 +112,8 @@ pub(crate) struct Around<'a> {
     pub(crate) number: usize,
     /// Route tables by element.
     pub(crate) tables: &'a mut HashMap<usize, Shown>,
+    /// What elements share with those that name them.
+    pub(crate) shared: &'a mut HashMap<usize, Kept>,
 }
 
 impl Around<'_> {
@@ -174,6 +196,33 @@ impl Setup<'_> {
         let Some(arg) = self.args.keyword_arg(name)? else { return Ok(None) };
         let values: Vec<_> = arg.words().map(|word| self.args.read(&word, name)).collect();
         values.into_iter().collect::<Result<_, _>>().map(Some)
+    }
+
+    /// Number of the element in its configuration.
+    pub(crate) fn number(&self) -> usize {
+        self.around.number
+    }
+
+    /// Number and class of the element that a name means here.
+    pub(crate) fn element(&self, name: &str) -> Option<(usize, &'static str)> {
+        let configuration = self.around.configuration?;
+        let number = configuration.find_from(self.around.number, name)?;
+        Some((number, configuration.elements()[number].class.name))
+    }
+
+    /// What an element shares with those that name it, whichever of them is configured first.
+    ///
+    /// # Panics
+    /// When it is asked for as another type.
+    pub(crate) fn shared<T: Default + Send + Sync + 'static>(&mut self, number: usize) -> Arc<T> {
+        let shared = self.around.shared.entry(number).or_insert_with(|| Arc::<T>::default());
+        shared.clone().downcast().expect("one class shares one type")
+    }
+
+    /// Name of the element; empty outside of a configuration.
+    pub(crate) fn name(&self) -> &str {
+        let elements = self.around.configuration.map_or(&[][..], Configuration::elements);
+        elements.get(self.around.number).map_or("", |element| &element.name)
     }
 
     /// Exit of packets that cannot continue: an output, if it is used, or a drop.

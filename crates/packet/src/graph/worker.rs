@@ -187,6 +187,11 @@ impl Worker {
         &self.graph
     }
 
+    /// Whether elements moved packets of their own in the last round.
+    pub fn is_active(&self) -> bool {
+        self.active
+    }
+
     /// Its ports, for their modes and counts: number and port.
     pub fn ports(&self, mut visit: impl FnMut(u16, &dyn Port)) {
         for (number, port) in self.port_set.ports() {
@@ -413,8 +418,8 @@ impl Worker {
         let _ = self.events.send(Event::PortClosed(number, port));
     }
 
-    /// Carries out commands; returns whether to end.
-    fn obey(&mut self) -> bool {
+    /// Carries out commands; returns whether to end. For callers that drive it themselves.
+    pub fn obey(&mut self) -> bool {
         loop {
             match self.commands.try_recv() {
                 Ok(Command::AddPort(number, port)) => self.add_port(number, port),

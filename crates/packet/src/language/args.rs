@@ -47,6 +47,11 @@ impl<'a> Arg<'a> {
         unquote(self.raw())
     }
 
+    /// Text as written, with its quotes, a space for each comment.
+    pub fn uncommented(&self) -> Cow<'a, str> {
+        super::flat::uncommented(self.raw())
+    }
+
     /// Its parts between white space.
     pub fn words(&self) -> impl Iterator<Item = Self> + use<'a> {
         let text = self.text;

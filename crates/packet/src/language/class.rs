@@ -31,6 +31,8 @@ pub enum Role {
     Lookup,
     /// They have a route table that other elements may name.
     RouteTable,
+    /// They run programs: variables that are not known stay in their arguments.
+    Script,
 }
 
 impl ClassSpec {

@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::class::{ClassSpec, Processing};
+use super::class::{ClassSpec, Processing, Role};
 use super::flat::{Connection, Declared};
 use super::scope::{ClassRef, End, MOST_CONNECTIONS, Part, Template};
 use super::source::{Problems, Sources, Span, short};
@@ -118,7 +118,8 @@ impl<'t> Work<'t, '_> {
             return Made::Element(0);
         }
         let given = part.config.unwrap_or(Span { start: part.place.end, ..part.place });
-        let config = self.variables.expand(&Text::of(self.sources, given), frame);
+        let script = matches!(part.class, ClassRef::Built(class) if class.role == Role::Script);
+        let config = self.variables.expand_for(&Text::of(self.sources, given), frame, script);
         let class = match part.class {
             ClassRef::Built(class) => class,
             ClassRef::Unknown => UNKNOWN,

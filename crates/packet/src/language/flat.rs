@@ -140,7 +140,7 @@ impl Configuration {
 }
 
 /// A configuration string with a space for each comment.
-fn uncommented(config: &str) -> Cow<'_, str> {
+pub(super) fn uncommented(config: &str) -> Cow<'_, str> {
     if !Pieces::new(config, 0).any(|piece| piece.kind == PieceKind::Comment) {
         return Cow::Borrowed(config);
     }

@@ -72,6 +72,17 @@ pub(super) fn lex(
     lexer.run()
 }
 
+/// The same for a part of a text: what stands in the parentheses of a group.
+pub(super) fn lex_part(
+    source: u16,
+    text: &str,
+    start: usize,
+    problems: &mut Problems,
+) -> (Vec<Token>, Vec<Directive>) {
+    let lexer = Lexer { source, text, at: start, problems, directives: Vec::new() };
+    lexer.run()
+}
+
 /// White space.
 pub(super) fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c)

@@ -1,5 +1,6 @@
 //! Click's language: from a text to a checked configuration, and typed arguments of elements.
 
+pub(crate) mod addresses;
 mod args;
 mod check;
 mod class;
@@ -31,4 +32,5 @@ pub(crate) use source::Sources;
 pub(crate) use source::short;
 pub use source::{Errors, Place, Problems, Report, Span};
 pub use text::Text;
+pub(crate) use value::unquote;
 pub use value::{Around, Bandwidth, Value};

@@ -1,13 +1,14 @@
 //! From tokens to statements: what stands where, before anything is known of names.
 //!
-//! Source: the grammar of click(5), without overloading, groups and implicit `input` and `output`.
+//! Source: the grammar of click(5), without overloading. A group `( [0] -> a; b -> [1] )` is two elements that pass packets as
+//! they are, one for its inputs and one for its outputs, and what stands in it belongs to the body around it.
 //! What cannot be read is reported, and reading continues at the next statement. A `require(library FILE)`
 //! is replaced by the statements of the file, once a file. Cost: each token is looked at once, or
 //! twice where something is wrong.
 
 use std::collections::HashSet;
 
-use super::lex::{Kind, Token, lex};
+use super::lex::{Kind, Token, lex, lex_part};
 use super::source::{Problems, Sources, Span, short};
 use super::text::Text;
 use crate::frame::MOST_OUTPUT;
@@ -87,6 +88,8 @@ pub(super) struct Item {
     pub what: What,
     /// `[..]` behind it.
     pub outputs: Option<Ports>,
+    /// Of a group: name of the element that its outputs are those of, and the numbers of its inputs and outputs.
+    pub leaves: Option<(Span, u32, u32)>,
     /// Span without its ports.
     pub span: Span,
 }
@@ -135,7 +138,7 @@ pub(super) fn parse(
     problems: &mut Problems,
 ) -> Vec<Statement> {
     let loaded = HashSet::from([sources.name(source).to_owned()]);
-    let mut files = Files { sources, library, loaded, depth: 0 };
+    let mut files = Files { sources, library, loaded, depth: 0, outside: None };
     files.parse(source, problems)
 }
 
@@ -144,6 +147,8 @@ struct Files<'a, 'l> {
     library: &'a mut Library<'l>,
     loaded: HashSet<String>,
     depth: usize,
+    /// A text with the names of the outside of compounds, once it is needed.
+    outside: Option<Span>,
 }
 
 impl Files<'_, '_> {
@@ -153,8 +158,17 @@ impl Files<'_, '_> {
         self.sources.direct(source, directives);
         let end = u32::try_from(text.len()).expect("texts are below 4 GiB");
         let end = Span { source, start: end, end };
-        let mut parser =
-            Parser { files: self, text: &text, tokens: &tokens, at: 0, end, depth: 0, problems };
+        let mut parser = Parser {
+            files: self,
+            text: &text,
+            tokens: &tokens,
+            at: 0,
+            end,
+            depth: 0,
+            outside: None,
+            before: Vec::new(),
+            problems,
+        };
         parser.statements(true)
     }
 
@@ -224,7 +238,20 @@ struct Parser<'p, 'a, 'l> {
     end: Span,
     /// Braces that are open.
     depth: usize,
+    /// What a chain begins and ends with that has no element there.
+    outside: Option<Outside>,
+    /// Statements that belong before the one that is read.
+    before: Vec<Statement>,
     problems: &'p mut Problems,
+}
+
+/// Names of where packets come from and go to, outside of a group or compound, and how many ports are used.
+#[derive(Clone, Copy)]
+struct Outside {
+    input: Span,
+    output: Span,
+    inputs: u32,
+    outputs: u32,
 }
 
 impl Parser<'_, '_, '_> {
@@ -330,9 +357,16 @@ impl Parser<'_, '_, '_> {
                 return Err(self.wrong(at, "`provide` is not supported", hint));
             }
             _ => {
-                let chain = self.chain()?;
+                let chain = self.chain();
+                list.append(&mut self.before);
+                let mut chain = chain?;
+                Self::all_ports(&mut chain);
                 self.ends()?;
-                list.push(Statement::Chain(chain));
+                // A group alone is what stands in it.
+                let lone = chain.groups.len() == 1 && chain.groups[0].len() == 1;
+                if !(lone && chain.groups[0][0].leaves.is_some()) {
+                    list.push(Statement::Chain(chain));
+                }
             }
         }
         Ok(())
@@ -441,13 +475,31 @@ impl Parser<'_, '_, '_> {
         self.depth += 1;
         let reported = self.problems.count();
         let formals = self.formals();
+        let names = self.own_names(open)?;
+        let around = self.outside.replace(names);
+        let before = std::mem::take(&mut self.before);
         let statements = self.statements(false);
+        (self.outside, self.before) = (around, before);
         self.depth -= 1;
         let Some(close) = self.take(Kind::CloseBody) else {
             return Err(self.wrong(open, "this `{` has no `}`", "each `{` needs a `}`"));
         };
         let whole = self.problems.count() == reported;
         Ok(Body { span: open.to(close), formals, statements, whole })
+    }
+
+    /// What a compound's packets come from and go to.
+    fn own_names(&mut self, at: Span) -> Read<Outside> {
+        let span = match self.files.outside {
+            Some(span) => span,
+            None => {
+                let span = self.own_text("input output", at)?;
+                self.files.outside = Some(span);
+                span
+            }
+        };
+        let (input, output) = (Span { end: 5, ..span }, Span { start: 6, ..span });
+        Ok(Outside { input, output, inputs: 0, outputs: 0 })
     }
 
     /// `$a, KEY $b |`, if there are any. What cannot be read is reported and left out.
@@ -497,6 +549,17 @@ impl Parser<'_, '_, '_> {
         let mut chain = Chain { groups: Vec::new(), arrows: Vec::new() };
         loop {
             let before = chain.arrows.is_empty();
+            if let Some(item) = self.implicit(before)? {
+                chain.groups.push(vec![item]);
+                let at = self.here();
+                if !before {
+                    return Ok(chain);
+                }
+                let pairs = self.kind(0) == Some(Kind::Pairs);
+                self.at += 1;
+                chain.arrows.push((at, pairs));
+                continue;
+            }
             if matches!(self.kind(0), Some(Kind::Arrow | Kind::Pairs)) && before {
                 let at = self.here();
                 let hint = "inside of a class write `input` where packets come in";
@@ -520,6 +583,118 @@ impl Parser<'_, '_, '_> {
         }
     }
 
+    /// Gives groups beside `=>` all of their ports.
+    fn all_ports(chain: &mut Chain) {
+        let ports = |span: Span, count: u32| {
+            (count > 1).then(|| Ports {
+                span,
+                list: vec![PortItem::Numbers(0, count - 1, span)],
+                more: false,
+            })
+        };
+        for (at, &(_, pairs)) in chain.arrows.iter().enumerate() {
+            if !pairs {
+                continue;
+            }
+            for item in &mut chain.groups[at] {
+                if let (Some((_, _, outputs)), None) = (item.leaves, &item.outputs) {
+                    item.outputs = ports(item.span, outputs);
+                }
+            }
+            for item in chain.groups.get_mut(at + 1).into_iter().flatten() {
+                if let (Some((_, inputs, _)), None) = (item.leaves, &item.inputs) {
+                    item.inputs = ports(item.span, inputs);
+                }
+            }
+        }
+    }
+
+    /// The outside of a group or compound, where a chain begins or ends there without an element.
+    fn implicit(&mut self, begins: bool) -> Read<Option<Item>> {
+        let Some(outside) = self.outside else { return Ok(None) };
+        let here = self.at;
+        let start = self.here();
+        let ports = self.ports()?;
+        let fits = match self.kind(0) {
+            Some(Kind::Arrow | Kind::Pairs) => begins,
+            None | Some(Kind::Semicolon | Kind::CloseBody) => !begins,
+            _ => false,
+        };
+        if !fits {
+            self.at = here;
+            return Ok(None);
+        }
+        let last = ports.iter().flat_map(|ports| &ports.list).map(|port| match port {
+            PortItem::Numbers(_, last, _) => last + 1,
+            PortItem::Named(_) => 1,
+        });
+        let count = last.max().unwrap_or(1);
+        let used = self.outside.as_mut().expect("seen above");
+        let (name, inputs, outputs) = if begins {
+            used.inputs = used.inputs.max(count);
+            (outside.input, None, ports)
+        } else {
+            used.outputs = used.outputs.max(count);
+            (outside.output, ports, None)
+        };
+        Ok(Some(Item { inputs, what: What::Named(name), outputs, leaves: None, span: start }))
+    }
+
+    /// A text of the parser's own, and where words of it are.
+    fn own_text(&mut self, text: &str, at: Span) -> Read<Span> {
+        let Some(source) = self.files.sources.add("group", text) else {
+            return Err(self.wrong(at, "too many groups", "use compounds"));
+        };
+        let end = u32::try_from(text.len()).expect("a short text");
+        Ok(Span { source, start: 0, end })
+    }
+
+    /// `( statements )`: what stands in it goes before the statement, with the elements that are its inputs and outputs.
+    fn parenthesized(&mut self) -> Read<(What, (Span, u32, u32))> {
+        let whole = self.take(Kind::Config).expect("the caller saw it");
+        if self.depth == MOST_DEPTH {
+            return Err(self.wrong(whole, "too many groups in each other", "use compounds"));
+        }
+        let inside = whole.inside();
+        let number = (whole.source, whole.start);
+        let names = format!("group@{}x{}i group@{}x{}o", number.0, number.1, number.0, number.1);
+        let span = self.own_text(&names, whole)?;
+        let middle =
+            span.start + u32::try_from(names.find(' ').unwrap_or(0)).expect("a short text");
+        let (input, output) = (Span { end: middle, ..span }, Span { start: middle + 1, ..span });
+        let (start, end) = (inside.start as usize, inside.end as usize);
+        let text = &self.text[..end];
+        let (tokens, _) = lex_part(whole.source, text, start, self.problems);
+        let mut inner = Parser {
+            files: &mut *self.files,
+            text: self.text,
+            tokens: &tokens,
+            at: 0,
+            end: Span { start: inside.end, ..inside },
+            depth: self.depth + 1,
+            outside: Some(Outside { input, output, inputs: 0, outputs: 0 }),
+            before: Vec::new(),
+            problems: &mut *self.problems,
+        };
+        let statements = inner.statements(true);
+        let used = inner.outside.expect("set above");
+        for (name, count) in [(input, used.inputs), (output, used.outputs)] {
+            if count > 0 {
+                let name = self.files.sources.text(name).to_owned();
+                let mut text = format!("{name} :: {{ input -> output;");
+                for port in 1..count {
+                    text += &format!(" input [{port}] -> [{port}] output;");
+                }
+                text += " }";
+                let span = self.own_text(&text, whole)?;
+                let declared = self.files.parse(span.source, self.problems);
+                self.before.extend(declared);
+            }
+        }
+        self.before.extend(statements);
+        Ok((What::Named(input), (output, used.inputs, used.outputs)))
+    }
+
     fn group(&mut self) -> Read<Vec<Item>> {
         let mut items = vec![self.item()?];
         while self.take(Kind::Comma).is_some() {
@@ -531,20 +706,21 @@ impl Parser<'_, '_, '_> {
     fn item(&mut self) -> Read<Item> {
         let inputs = self.ports()?;
         let start = self.here();
-        let what = self.what()?;
+        let (what, leaves) = match self.kind(0) {
+            Some(Kind::Config) => {
+                let (what, leaves) = self.parenthesized()?;
+                (what, Some(leaves))
+            }
+            _ => (self.what()?, None),
+        };
         let last = self.tokens[self.at - 1].span;
         let outputs = self.ports()?;
-        Ok(Item { inputs, what, outputs, span: start.to(last) })
+        Ok(Item { inputs, what, outputs, leaves, span: start.to(last) })
     }
 
     fn what(&mut self) -> Read<What> {
         match self.kind(0) {
             Some(Kind::Word | Kind::OpenBody) => {}
-            Some(Kind::Config) => {
-                let at = self.here();
-                let hint = "write `{ }` with `input` and `output` instead";
-                return Err(self.wrong(at, "groups in parentheses are not supported", hint));
-            }
             Some(Kind::Variable) => {
                 let at = self.here();
                 let hint = "variables stand in arguments, between parentheses";
@@ -782,9 +958,9 @@ mod tests {
              3:14 expected a name for the class, found `5`; \
              4:9 expected the number of a port, found `]`; 4:16 `)` means nothing here"
         );
-        let (shown, reported) = parsed("A :: { x -> ; y } B :: { z ");
+        let (shown, reported) = parsed("A :: { x => =>; y } B :: { z ");
         assert_eq!(shown, "A={y}");
-        assert_eq!(reported, "1:10 no element behind this arrow; 1:24 this `{` has no `}`");
+        assert_eq!(reported, "1:13 expected an element, found `=>`; 1:26 this `{` has no `}`");
         assert_eq!(parsed("} a").0, "a");
         let (shown, _) = parsed("% { a; b }; c");
         assert_eq!(shown, "c", "a body that belongs to what is broken is skipped");
@@ -795,7 +971,6 @@ mod tests {
         for (text, words) in [
             ("elementclass A { } || { }", "overloading"),
             ("elementclass A { ... || x }", "cannot be extended"),
-            ("a -> ( b -> c ) -> d", "groups in parentheses are not supported"),
             ("provide x", "`provide` is not supported"),
             ("$x -> a", "a variable cannot be an element"),
             ("-> a", "no element before this arrow"),
@@ -810,6 +985,27 @@ mod tests {
             let reported = parsed(text).1;
             assert!(reported.contains(words), "{text}: {reported}");
         }
+    }
+
+    #[test]
+    fn the_outside_may_be_left_out() {
+        assert_eq!(
+            parsed("A :: { -> x -> ; [1] -> [2] }").0,
+            "A={input -> x -> output; input[1-1] -> [2-2]output}"
+        );
+        let (shown, reported) = parsed("a => ([0] -> b -> [0]; [1] -> [1]) => c");
+        assert_eq!(reported, "");
+        let group = "group@0x5";
+        let pass =
+            |end: &str| format!("{group}{end}={{input -> output; input[1-1] -> [1-1]output}}");
+        let (begin, finish) = (pass("i"), pass("o"));
+        assert_eq!(
+            shown,
+            format!(
+                "{begin}; {finish}; {group}i[0-0] -> b -> [0-0]{group}o; {group}i[1-1] -> [1-1]{group}o; a => [0-1]{group}i[0-1] => c"
+            )
+        );
+        assert_eq!(parsed("-> x").1, "1:1 no element before this arrow");
     }
 
     #[test]

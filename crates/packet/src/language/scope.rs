@@ -361,6 +361,7 @@ impl<'s> Resolver<'s, '_> {
                 self.useless(item.inputs.as_ref().filter(|_| n == 0), "before the first");
                 self.useless(item.outputs.as_ref().filter(|_| n == last_group), "behind the last");
                 inputs.push(Side { what, span: item.span, ports: item.inputs });
+                let what = item.leaves.map_or(what, |(leaves, ..)| Named::Name(self.text(leaves)));
                 outputs.push(Side { what, span: item.span, ports: item.outputs });
             }
             if let Some((from, first)) = before.take() {
@@ -640,6 +641,15 @@ impl<'s> Resolver<'s, '_> {
     }
 
     fn unknown_element(&mut self, scope: &Scope<'s>, name: &str, at: Span) {
+        if name.starts_with("group@") {
+            let what = if name.ends_with('i') {
+                "input: begin a chain in it with `[0] ->`"
+            } else {
+                "output: end a chain in it with `-> [0]`"
+            };
+            self.problems.add(at, format!("this group has no {what}"));
+            return;
+        }
         let names = scope.names.keys().map(AsRef::as_ref);
         let hint = self.problems.near(name, names).or_else(|| self.near_class(name));
         let words = format!("no element is called `{}`", short(name));

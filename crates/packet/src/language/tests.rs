@@ -386,7 +386,8 @@ fn one_run_tells_all() {
         ),
         "1:6 unknown element class `Queu`; 2:15 expected the number of a port, found `;`; \
          3:9 a variable cannot be an element; 4:18 no element is called `Quue`; \
-         5:14 groups in parentheses are not supported; 6:1 `%` means nothing here"
+         5:9 no element is called `C`; 5:14 this group has no input: begin a chain in it with `[0] ->`; \
+         5:15 no element is called `d`; 6:1 `%` means nothing here"
     );
     let read = Language::new(CLASSES).library(|file, from| {
         assert_eq!((file, from), ("b", "a.click"));

@@ -10,6 +10,7 @@ use std::time::Duration;
 use fingerpost_lpm::{Addr, Prefix};
 use fingerpost_route::Mac;
 
+use super::addresses;
 use super::lex::{PieceKind, Pieces};
 
 /// Type of an argument.
@@ -38,7 +39,7 @@ pub struct Bandwidth {
 }
 
 /// Takes quotes and comments away: the bytes that an argument stands for.
-pub(super) fn unquote(text: &str) -> Cow<'_, [u8]> {
+pub(crate) fn unquote(text: &str) -> Cow<'_, [u8]> {
     let bytes = text.as_bytes();
     let special = |(at, &byte): (usize, &u8)| match byte {
         b'\'' | b'"' | b'\\' => true,
@@ -261,19 +262,19 @@ impl Value for Bandwidth {
 }
 
 macro_rules! addresses {
-    ($($type:ty, $words:literal;)*) => {$(
+    ($($type:ty, $named:ident, $words:literal;)*) => {$(
         impl Value for $type {
             fn read(text: &str) -> Result<Self, String> {
-                text.parse().map_err(|_| $words.into())
+                text.parse().or_else(|_| addresses::$named(text).ok_or_else(|| $words.into()))
             }
         }
     )*};
 }
 addresses! {
-    Ipv4Addr, "no IPv4 address";
-    Ipv6Addr, "no IPv6 address";
-    IpAddr, "no IP address";
-    Mac, "no Ethernet address: `02:00:5e:10:00:01`";
+    Ipv4Addr, addr, "no IPv4 address";
+    Ipv6Addr, none, "no IPv6 address";
+    IpAddr, none, "no IP address";
+    Mac, mac, "no Ethernet address: `02:00:5e:10:00:01`";
 }
 
 /// `a.b.c.d`, of which the last parts may be left out where `short`.
@@ -296,7 +297,10 @@ impl Value for Around<u32> {
     fn read(text: &str) -> Result<Self, String> {
         let words = || "no IPv4 prefix: `10.0.0.0/8`, `10/8`, `10.0.0.0/255.0.0.0`".to_owned();
         let (addr, len) = match text.split_once('/') {
-            None => (dotted(text, false).ok_or_else(words)?.0, 32),
+            None => match dotted(text, false) {
+                Some((addr, _)) => (addr, 32),
+                None => addresses::prefix(text).ok_or_else(words)?,
+            },
             Some((addr, len)) => {
                 let (addr, given) = dotted(addr, true).ok_or_else(words)?;
                 let len = match dotted(len, false) {

@@ -89,12 +89,22 @@ pub(super) struct Expander<'p> {
     pub problems: &'p mut Problems,
     bytes: usize,
     depth: usize,
+    /// What is not known stays as it is.
+    keeps_unknown: bool,
 }
 
 impl<'p> Expander<'p> {
     /// Reports errors to `problems`.
     pub(super) fn new(problems: &'p mut Problems) -> Self {
-        Self { problems, bytes: 0, depth: 0 }
+        Self { problems, bytes: 0, depth: 0, keeps_unknown: false }
+    }
+
+    /// The same; where `script`, variables that are not known stay.
+    pub(super) fn expand_for(&mut self, text: &Text, frame: &Frame<'_>, script: bool) -> Text {
+        self.keeps_unknown = script;
+        let expanded = self.expand(text, frame);
+        self.keeps_unknown = false;
+        expanded
     }
 
     /// `text` with the variables of `frame` put in; the same text where there are none.
@@ -167,6 +177,12 @@ impl<'p> Expander<'p> {
         let at = within.start;
         let reference = Reference::read(&text.as_str()[..within.end], at);
         let Some(Reference { name, default, end }) = reference else {
+            if self.keeps_unknown {
+                // `$$` is one of its own.
+                let more = text.as_str().as_bytes()[..within.end].get(at + 1) == Some(&b'$');
+                builder.copy(text, at..at + 1 + usize::from(more));
+                return at + 1 + usize::from(more);
+            }
             self.problems
                 .add(text.span(at..at + 1), "`$` without the name of a variable")
                 .hint("write `$name` or `${name}`; in single quotes `$` is itself");
@@ -176,6 +192,10 @@ impl<'p> Expander<'p> {
         let value = match (self.value(name, frame, place), default) {
             (Ok(value), _) => Some(value),
             (Err(Missing::Told), _) => None,
+            (Err(Missing::Unknown), _) if self.keeps_unknown => {
+                builder.copy(text, at..end);
+                return end;
+            }
             (Err(_), Some(range)) => Some(self.expand(&text.slice(range), frame)),
             (Err(Missing::Unset), None) => {
                 self.problems

@@ -19,8 +19,8 @@ use crate::frame::counters::WorkerCounters;
 use crate::frame::wire::{ETHER_BYTES, EtherMut, IP4_BYTES, IP6_BYTES, Ip4Mut, Ip6Mut, ether};
 use crate::frame::{BATCH, Batch, DropReason, Meta, Packet, Pool};
 use crate::graph::{
-    Around, Context, Devices, Element, ElementClass, Graph, Inputs, Made, Plan, Round, Setup,
-    Transmit,
+    Around, Context, Devices, Element, ElementClass, Graph, Inputs, Installed, Made, Plan, Round,
+    Setup, Transmit,
 };
 use crate::handler::Handlers;
 use crate::language::open_policy::OpenPolicy;
@@ -343,10 +343,17 @@ fn configured(class: &ElementClass, config: &str) -> Result<Made, String> {
         outputs: 8,
         gateways: &Arc::default(),
         stop: &Arc::default(),
+        managers: &Arc::default(),
+        installed: &Installed::default(),
         policy: &OpenPolicy::default(),
         drivers: crate::device::DRIVERS,
         devices: &mut Devices::default(),
-        around: Around { configuration: None, number: 0, tables: &mut HashMap::new() },
+        around: Around {
+            configuration: None,
+            number: 0,
+            tables: &mut HashMap::new(),
+            shared: &mut HashMap::new(),
+        },
         before: None,
         kept: None,
     };
@@ -433,7 +440,7 @@ pub struct Rig {
     /// It runs here.
     pub graph: Graph,
     /// Its handlers.
-    pub handlers: Handlers,
+    pub handlers: Arc<Handlers>,
     classes: &'static [ElementClass],
 }
 
@@ -456,7 +463,8 @@ impl Rig {
             Language::new(classes).read("test", text).unwrap_or_else(|errors| reported(errors));
         let plan = Plan::of(&read, classes).unwrap_or_else(|errors| reported(errors));
         let bench = Bench::new(world);
-        let handlers = plan.handlers(read);
+        let handlers = Arc::new(plan.handlers(read));
+        plan.installed().install(&handlers);
         Self { graph: Graph::new(&plan, &bench.pool), bench, plan, handlers, classes }
     }
 
@@ -471,7 +479,8 @@ impl Rig {
         std::mem::swap(&mut self.graph, &mut graph);
         self.graph.take_over(&mut graph);
         graph.stop(&mut self.bench.round());
-        self.handlers = plan.handlers(read);
+        self.handlers = Arc::new(plan.handlers(read));
+        plan.installed().install(&self.handlers);
         self.plan = plan;
         Ok(())
     }

@@ -63,6 +63,12 @@ where
     Prefix<A>: Value,
 {
     let mut words: Vec<_> = arg.words().collect();
+    // A name of both.
+    if let [name] = &words[..]
+        && let (Ok(prefix), Ok(mac)) = (name.value(), name.value())
+    {
+        return Ok((vec![prefix], mac));
+    }
     let last = words.pop().filter(|_| !words.is_empty());
     let Some(last) = last else {
         return Err(args.refuse(arg, "an entry is addresses, and an Ethernet address behind them"));
@@ -124,23 +130,35 @@ where
     }
 
     fn handled(&self, made: Made) -> Made {
-        let [table, lookup, add, remove] = [(); 4].map(|()| self.clone());
-        made.handler(Handler::read("table", move || {
+        let [table, lookup, add, remove, all] = [(); 5].map(|()| self.clone());
+        made.handler(Handler::write_warned("config", move |text| {
+            let (mut table, mut warnings) = (Table(Vec::new()), Vec::new());
+            for entry in text.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
+                let (prefixes, mac) = written(entry)?;
+                for prefix in prefixes {
+                    if table.0.iter().any(|entry| entry.0 == prefix) {
+                        warnings.push(format!("multiple entries for {prefix}"));
+                    }
+                    table.add(prefix, mac);
+                }
+            }
+            all.lock().set(table);
+            Ok(warnings)
+        }))
+        .handler(Handler::read("table", move || {
             let table = table.lock().value();
-            table.0.iter().map(|(prefix, mac)| format!("{prefix} {mac}\n")).collect()
+            table.0.iter().map(|(prefix, mac)| format!("{prefix} {}\n", dashed(*mac))).collect()
         }))
         .handler(Handler::read_with("lookup", move |text| {
             let addr = value::<Around<A>>(text)?.addr;
             let found = lookup.lock().value().find(addr);
-            Ok(found.map_or_else(String::new, |(_, mac)| mac.to_string()))
+            Ok(found.map_or_else(String::new, |(_, mac)| dashed(mac)))
         }))
         .handler(Handler::write("add", move |text| {
-            let mut words: Vec<_> = text.split_ascii_whitespace().collect();
-            let mac = value::<Mac>(words.pop().unwrap_or_default())?;
-            let prefixes: Result<Vec<_>, _> = words.into_iter().map(value).collect();
+            let (prefixes, mac) = written(text)?;
             let mut tables = add.lock();
             let mut table = Table::clone(&tables.value());
-            prefixes?.into_iter().for_each(|prefix| table.add(prefix, mac));
+            prefixes.into_iter().for_each(|prefix| table.add(prefix, mac));
             tables.set(table);
             Ok(())
         }))
@@ -157,6 +175,27 @@ where
             Ok(())
         }))
     }
+}
+
+/// An entry that a handler is given.
+fn written<A: Addr>(text: &str) -> Result<(Vec<Prefix<A>>, Mac), String>
+where
+    Prefix<A>: Value,
+{
+    let mut words: Vec<_> = text.split_ascii_whitespace().collect();
+    if let [name] = &words[..]
+        && let (Ok(prefix), Ok(mac)) = (value(name), value::<Mac>(name))
+    {
+        return Ok((vec![prefix], mac));
+    }
+    let mac = value::<Mac>(words.pop().unwrap_or_default())?;
+    let prefixes: Result<Vec<_>, _> = words.into_iter().map(value).collect();
+    Ok((prefixes?, mac))
+}
+
+/// An Ethernet address as Click writes it.
+fn dashed(mac: Mac) -> String {
+    mac.to_string().replace(':', "-").to_uppercase()
 }
 
 struct ArpResponder {
@@ -276,15 +315,18 @@ mod tests {
     #[test]
     fn entries_change_while_it_answers() {
         let mut rig = rig();
-        let all = "10.0.0.1/32 02:00:00:00:00:01\n10.0.0.3/32 02:00:00:00:00:02\n10.0.1.0/24 02:00:00:00:00:02\n";
+        let all = "10.0.0.1/32 02-00-00-00-00-01\n10.0.0.3/32 02-00-00-00-00-02\n10.0.1.0/24 02-00-00-00-00-02\n";
         assert_eq!(rig.read("r.table"), all);
         rig.write("r.add", "10.0.0.0/8 10.0.0.2 2:0:0:0:0:7");
         let mut seen = |to| rig.receive("a", &[&request([10, 0, 0, 9], to)])[0].1[11];
         assert_eq!([seen([10, 9, 9, 9]), seen([10, 0, 0, 2]), seen([10, 0, 1, 1])], [7, 7, 2]);
         rig.write("r.remove", "10.0.1.0/24");
         assert_eq!(rig.receive("a", &[&request([10, 0, 0, 9], [10, 0, 1, 1])])[0].1[11], 7);
-        assert_eq!(rig.handlers.read("r.lookup", "10.0.0.1").unwrap(), "02:00:00:00:00:01");
+        assert_eq!(rig.handlers.read("r.lookup", "10.0.0.1").unwrap(), "02-00-00-00-00-01");
         assert_eq!(rig.handlers.read("r.lookup", "11.0.0.1").unwrap(), "");
+        let warned = rig.handlers.write("r.config", "10.0.0.1 2:0:0:0:0:a, 10.0.0.1 2:0:0:0:0:b");
+        assert_eq!(warned, Ok(vec!["multiple entries for 10.0.0.1/32".into()]));
+        assert_eq!(rig.read("r.table"), "10.0.0.1/32 02-00-00-00-00-0B\n");
         for (handler, text, words) in [
             ("r.add", "10.0.0.1", "no Ethernet address"),
             ("r.add", "10 2:0:0:0:0:7", "no IPv4 prefix"),

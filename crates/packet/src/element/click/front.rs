@@ -7,6 +7,7 @@
 
 use fingerpost_route::Mac;
 
+use crate::element::support::setting::Setting;
 use crate::frame::wire::{ETHER_BYTES, EtherMut};
 use crate::frame::{Batch, DropReason};
 use crate::graph::{Context, Element, ElementClass, Made};
@@ -43,11 +44,12 @@ pub(crate) const ETHER_ENCAP: ElementClass = ElementClass {
         let dst = setup.args.positional::<Mac>("DST");
         setup.args.finish()?;
         let mut header = [0; ETHER_BYTES];
+        let kind = Setting::<u16>::new(kind?);
         if let Some(mut ether) = EtherMut::of(&mut header) {
             ether.set_addrs(dst?, src?);
-            ether.set_kind(kind?);
         }
-        Ok(Made::new(move |_| EtherEncap { header }))
+        let each = kind.clone();
+        Ok(kind.handled(Made::new(move |_| EtherEncap { header, kind: each.clone() }), "ethertype"))
     },
 };
 
@@ -115,10 +117,14 @@ const _: () = assert!(HEADER as usize == ETHER_BYTES);
 
 struct EtherEncap {
     header: [u8; ETHER_BYTES],
+    kind: Setting<u16>,
 }
 
 impl Element for EtherEncap {
     fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
+        if let Some(mut ether) = EtherMut::of(&mut self.header) {
+            ether.set_kind(self.kind.get());
+        }
         for i in 0..batch.len() {
             if grow(batch, i, HEADER) {
                 batch.bytes_mut(i)[..ETHER_BYTES].copy_from_slice(&self.header);

@@ -24,6 +24,8 @@ pub(crate) mod meter;
 pub(crate) mod nd_advertiser;
 pub(crate) mod nd_solicitor;
 pub(crate) mod neighbors;
+#[cfg(feature = "click")]
+pub mod only;
 pub(crate) mod paint;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod panic_after;

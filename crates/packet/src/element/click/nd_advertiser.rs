@@ -202,9 +202,9 @@ mod tests {
         let sent = rig.receive("a", &[&solicitation(SOLICITOR, NET | 2, Some(PEER))]);
         assert_eq!(sent, [("b".to_owned(), says(NET | 2, 7, SOLICITOR, PEER, ROUTER | SOLICITED))]);
         rig.write("r.remove", "2001:db8::1/128");
-        assert_eq!(rig.handlers.read("r.lookup", "2001:db8::1").unwrap(), "02:00:00:00:00:07");
+        assert_eq!(rig.handlers.read("r.lookup", "2001:db8::1").unwrap(), "02-00-00-00-00-07");
         assert!(
-            rig.read("r.table").starts_with("fe80::1/128 02:00:00:00:00:01\n2001:db8:0:0:5::/80")
+            rig.read("r.table").starts_with("fe80::1/128 02-00-00-00-00-01\n2001:db8:0:0:5::/80")
         );
         let reported = refused(&CLASS, "2001:db8::1, 10.0.0.1 2:0:0:0:0:1");
         for words in ["an entry is addresses", "`10.0.0.1` is no IPv6 prefix"] {

@@ -6,6 +6,7 @@
 //! and shapers too.
 
 use crate::element::support::allowance::{Allowance, Budget, Unit};
+use crate::element::support::setting::Setting;
 use crate::frame::Batch;
 use crate::graph::{Context, Element, ElementClass, Inputs, Made, Setup};
 use crate::language::{ClassSpec, ConfigError};
@@ -25,25 +26,25 @@ pub(crate) const BYTE_SPLITTER: ElementClass = ElementClass {
 pub(crate) const SHAPER: ElementClass = ElementClass {
     spec: pulled("Shaper", "l/l", "x/x"),
     summary: "gives so many packets a second on pull",
-    configure: |setup| made(setup, Unit::Packets, |budget| Pulled { budget }),
+    configure: |setup| pulling(setup, Unit::Packets),
 };
 
 pub(crate) const BYTE_SHAPER: ElementClass = ElementClass {
     spec: pulled("BandwidthShaper", "l/l", "x/x"),
     summary: "gives so many bytes a second on pull",
-    configure: |setup| made(setup, Unit::Bytes, |budget| Pulled { budget }),
+    configure: |setup| pulling(setup, Unit::Bytes),
 };
 
 pub(crate) const UNQUEUE: ElementClass = ElementClass {
     spec: pulled("RatedUnqueue", "l/h", "x/y"),
     summary: "pulls so many packets a second and hands them on",
-    configure: |setup| made(setup, Unit::Packets, |budget| Pulled { budget }),
+    configure: |setup| pulling(setup, Unit::Packets),
 };
 
 pub(crate) const BYTE_UNQUEUE: ElementClass = ElementClass {
     spec: pulled("BandwidthRatedUnqueue", "l/h", "x/y"),
     summary: "pulls so many bytes a second and hands them on",
-    configure: |setup| made(setup, Unit::Bytes, |budget| Pulled { budget }),
+    configure: |setup| pulling(setup, Unit::Bytes),
 };
 
 const fn splitter(name: &'static str) -> ClassSpec {
@@ -67,6 +68,25 @@ fn made<E: Element + 'static>(
     Ok(allowance.handled(Made::new(move |_| with(each.budget()))))
 }
 
+/// Those that pull; `reset` lets their bucket be full.
+fn pulling(setup: &mut Setup<'_>, unit: Unit) -> Result<Made, ConfigError> {
+    let allowance = Allowance::read(setup, unit, None);
+    setup.args.finish()?;
+    let allowance = allowance?;
+    let resets = Setting::<u32>::new(0);
+    let made = Made::new({
+        let (allowance, resets) = (allowance.clone(), resets.clone());
+        move |_| Pulled {
+            budget: allowance.budget(),
+            allowance: allowance.clone(),
+            seen: resets.get(),
+            resets: resets.clone(),
+        }
+    });
+    let made = made.command("reset", move || resets.change(|resets| resets.wrapping_add(1)));
+    Ok(allowance.handled(made))
+}
+
 struct Splitter {
     budget: Budget,
 }
@@ -85,14 +105,29 @@ impl Element for Splitter {
 /// Pulls no more than may pass, whether it is pulled itself or pushes.
 struct Pulled {
     budget: Budget,
+    allowance: Allowance,
+    /// Number of requests to begin anew, and of those carried out.
+    resets: Setting<u32>,
+    seen: u32,
+}
+
+impl Pulled {
+    fn follow(&mut self) {
+        let resets = self.resets.get();
+        if resets != self.seen {
+            (self.seen, self.budget) = (resets, self.allowance.budget());
+        }
+    }
 }
 
 impl Element for Pulled {
     fn pull(&mut self, _: u16, into: &mut Batch, inputs: &mut dyn Inputs, cx: &mut Context<'_>) {
+        self.follow();
         self.budget.pull(into, inputs, cx);
     }
 
     fn poll(&mut self, batch: &mut Batch, inputs: &mut dyn Inputs, cx: &mut Context<'_>) {
+        self.follow();
         self.budget.pull(batch, inputs, cx);
     }
 }

@@ -131,6 +131,7 @@ fn configure(
             seen: resets.get(),
             resets: resets.clone(),
             stop: stop.clone(),
+            told: false,
             random,
         }
     });
@@ -180,6 +181,8 @@ struct Source {
     resets: Setting<u32>,
     seen: u32,
     stop: Option<Arc<AtomicBool>>,
+    /// The end was requested.
+    told: bool,
     random: Option<u64>,
 }
 
@@ -222,6 +225,7 @@ impl Source {
         if resets != self.seen {
             self.seen = resets;
             self.left = self.limit;
+            self.told = false;
             self.count.set(0);
         }
         if !self.active.get() {
@@ -229,7 +233,9 @@ impl Source {
         }
         if self.left == 0 {
             // Whoever is behind it had a turn since the last packet.
-            if let Some(stop) = &self.stop {
+            if let Some(stop) =
+                self.stop.as_ref().filter(|_| !std::mem::replace(&mut self.told, true))
+            {
                 // Relaxed: whoever looks acts on it a round later.
                 stop.store(true, Relaxed);
             }

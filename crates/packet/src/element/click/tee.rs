@@ -1,6 +1,6 @@
 //! A copy of each packet for each output.
 //!
-//! Source: Click's `Tee`. The last output gets the packet itself; copies count as packets of our own making.
+//! Source: Click's `Tee`. The first output gets the packet itself, and copies follow it; they count as packets of our own making.
 
 use crate::frame::Batch;
 use crate::frame::counters::{Count, PerWorker};
@@ -36,16 +36,14 @@ struct Tee {
 
 impl Element for Tee {
     fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
-        for output in 0..self.outputs - 1 {
+        // The packets themselves go first, to output 0: in Click its way ends before the next output's begins.
+        for output in 1..self.outputs {
             for i in 0..batch.len() {
                 match batch.copy(i) {
                     Some(packet) => cx.originate(output, packet),
                     None => self.failed.add(1),
                 }
             }
-        }
-        for i in 0..batch.len() {
-            batch.output(i, self.outputs - 1);
         }
     }
 }

@@ -341,6 +341,7 @@ mod tests {
                 note: Note::of_mtu(1500),
                 paint: 7,
                 vlan: 9,
+                annotated: false,
             };
             assert_eq!((l.output, l.meta), (0, meta));
             assert_eq!(l.frame[..14], left[0].frame[..14]);

@@ -1,6 +1,7 @@
 //! What several elements share: state, rates, and how batches are sorted.
 
 pub(crate) mod allowance;
+pub mod console;
 pub(crate) mod icmp_errors;
 pub(crate) mod lookups;
 pub mod own_addrs;

@@ -21,6 +21,8 @@ pub struct Meta {
     pub note: Note,
     /// Click's paint: a number that elements mark packets with.
     pub paint: u8,
+    /// The frame holds annotations behind its bytes: see [`super::annotations`].
+    pub annotated: bool,
     /// Click's VLAN annotation: priority and number of a VLAN, as in a tag; 0 for none.
     pub vlan: u16,
 }

@@ -23,6 +23,7 @@
 //! 6. Slots at and above `Batch::len` own nothing. While a caller's function runs that may panic, `len` leaves
 //!    out all slots that are being moved: their frames are then lost, never owned twice.
 
+mod annotations;
 mod meta;
 mod queue;
 
@@ -36,6 +37,7 @@ use fingerpost_lpm::prefetch_at;
 
 use super::DropReason;
 
+pub use annotations::ANNOTATION_BYTES;
 pub use meta::{
     FLAG_COPY, FLAG_FIX_SOURCE, FLAG_GENERATED, FLAG_LINK_MULTICAST, Hop, Meta, Note, ROUNDS_SHIFT,
 };
@@ -697,6 +699,9 @@ impl Batch {
         packet.meta = self.meta[i];
         if !packet.meta.is_ours() {
             packet.meta.flags |= FLAG_COPY;
+        }
+        if packet.meta.annotated {
+            self.copy_annotations(i, &mut packet);
         }
         Some(packet)
     }

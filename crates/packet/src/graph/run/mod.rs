@@ -266,6 +266,12 @@ impl Graph {
         self.polled.iter().any(|&at| self.nodes[at].element.keeps_time())
     }
 
+    /// The earliest turn that an element keeps time for: `None` where none does, 0 where one does not know when.
+    pub fn due_ns(&self) -> Option<u64> {
+        let keepers = self.polled.iter().map(|&at| &self.nodes[at].element);
+        keepers.filter(|element| element.keeps_time()).map(|e| e.due_ns().unwrap_or(0)).min()
+    }
+
     /// Packets that the elements keep.
     pub fn held(&self) -> Held {
         let mut held = Held::default();

@@ -1,0 +1,85 @@
+//! Handlers that an element calls: names mean first what is in its own compound, then what is around that.
+
+use std::io::{self, Write as _};
+
+use crate::graph::{Installed, Setup};
+use crate::handler::HandlerError;
+use crate::language::open_policy::OpenPolicy;
+
+/// Calls handlers for one element.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller {
+    installed: Installed,
+    /// Compounds that it is in, the innermost first, each with its slash; the last is empty.
+    around: Vec<String>,
+    /// What may be opened by what it writes.
+    policy: OpenPolicy,
+}
+
+impl Caller {
+    pub(crate) fn of(setup: &Setup<'_>) -> Self {
+        let mut around = Vec::new();
+        let mut name = setup.name();
+        while let Some((compound, _)) = name.rsplit_once('/') {
+            around.push(format!("{compound}/"));
+            name = compound;
+        }
+        around.push(String::new());
+        Self { installed: setup.installed.clone(), around, policy: setup.policy.clone() }
+    }
+
+    /// The whole name of a handler.
+    fn whole(&self, name: &str) -> Result<String, HandlerError> {
+        let none = || HandlerError::NoHandler(name.to_owned());
+        let handlers = self.installed.handlers().ok_or_else(none)?;
+        let mut missing = None;
+        for compound in &self.around {
+            // Global ones are of no compound.
+            let whole =
+                if name.contains('.') { format!("{compound}{name}") } else { name.to_owned() };
+            match handlers.find(&whole) {
+                Ok(_) => return Ok(whole),
+                Err(error) => missing = Some(error),
+            }
+        }
+        Err(match missing {
+            Some(HandlerError::NoElement(_)) => {
+                HandlerError::NoElement(name.rsplit_once('.').map_or(name, |(e, _)| e).to_owned())
+            }
+            _ => none(),
+        })
+    }
+
+    /// Writes a text to a file that may be opened, behind what it holds where `append`.
+    pub(crate) fn write_file(&self, name: &str, text: &str, append: bool) -> io::Result<()> {
+        let Some(mut file) = self.policy.output(name)? else { return Ok(()) };
+        if !append {
+            file.set_len(0)?;
+        }
+        file.write_all(text.as_bytes())
+    }
+
+    /// Whether it can be read, and whether it can be written.
+    pub(crate) fn modes(&self, name: &str) -> (bool, bool) {
+        let found = self.whole(name).ok().zip(self.installed.handlers());
+        let modes = found.and_then(|(whole, handlers)| {
+            handlers.find(&whole).ok().map(|h| (h.is_readable(), h.is_writable()))
+        });
+        modes.unwrap_or_default()
+    }
+
+    /// Reads a handler.
+    pub(crate) fn read(&self, name: &str, parameter: &str) -> Result<String, HandlerError> {
+        let whole = self.whole(name)?;
+        let handlers = self.installed.handlers();
+        handlers.ok_or_else(|| HandlerError::NoHandler(whole.clone()))?.read(&whole, parameter)
+    }
+
+    /// Writes to a handler; what it warned of.
+    pub(crate) fn write(&self, name: &str, text: &str) -> Result<Vec<String>, HandlerError> {
+        let whole = self.whole(name)?;
+        let handlers = self.installed.handlers();
+        let handlers = handlers.ok_or_else(|| HandlerError::NoHandler(whole.clone()))?;
+        handlers.write_within(&whole, text, &self.policy)
+    }
+}

@@ -1,0 +1,133 @@
+//! Headers behind IPv4 headers: `CheckTCPHeader`, `CheckUDPHeader` and `CheckICMPHeader`.
+//!
+//! Source: Click's elements of these names. What is of another protocol, too short, or has a wrong checksum goes to the second
+//! output, where it is used, or ends here. Later fragments pass. `VERBOSE` and `DETAILS` are taken and change nothing.
+
+use std::sync::Arc;
+
+use crate::element::click::only::summary::fields::{Seen, word};
+use crate::frame::counters::{Count, PerWorker};
+use crate::frame::wire::checksum::{checksum, pseudo_v4};
+use crate::frame::wire::icmp::PROTOCOL_ICMP;
+use crate::frame::wire::protocol::{TCP as PROTOCOL_TCP, UDP as PROTOCOL_UDP};
+use crate::frame::{Batch, DropReason};
+use crate::graph::{Context, Element, ElementClass, Exit, Made, Setup};
+use crate::language::{ClassSpec, ConfigError};
+
+pub(crate) const TCP: ElementClass = ElementClass {
+    spec: spec("CheckTCPHeader"),
+    summary: "checks TCP headers",
+    configure: |setup| configure(setup, PROTOCOL_TCP),
+};
+
+pub(crate) const UDP: ElementClass = ElementClass {
+    spec: spec("CheckUDPHeader"),
+    summary: "checks UDP headers",
+    configure: |setup| configure(setup, PROTOCOL_UDP),
+};
+
+pub(crate) const ICMP: ElementClass = ElementClass {
+    spec: spec("CheckICMPHeader"),
+    summary: "checks ICMP headers",
+    configure: |setup| configure(setup, PROTOCOL_ICMP),
+};
+
+const fn spec(name: &'static str) -> ClassSpec {
+    ClassSpec::new(name, "1/1-2", "a/ah", "x/x").outputs(&["out", "bad"])
+}
+
+fn configure(setup: &mut Setup<'_>, protocol: u8) -> Result<Made, ConfigError> {
+    let verbose = setup.args.keyword::<bool>("VERBOSE");
+    let details = setup.args.keyword::<bool>("DETAILS");
+    setup.args.finish()?;
+    verbose?;
+    details?;
+    let exit = setup.exit(1, DropReason::BadChecksum);
+    let counts = setup.keep::<PerWorker<Count>>();
+    let shown = counts.clone();
+    let made = Made::new(move |instance| Check { protocol, exit, drops: counts.add(instance) });
+    Ok(made.counter("drops", &shown))
+}
+
+struct Check {
+    protocol: u8,
+    exit: Exit,
+    drops: Arc<Count>,
+}
+
+impl Check {
+    fn is_good(&self, frame: &[u8], network: usize) -> bool {
+        let seen = Seen { frame, network, paint: 0, annotations: Default::default() };
+        let Some(ip) = seen.ip().filter(|ip| ip[9] == self.protocol) else { return false };
+        let Some((_, transport)) = seen.transport() else { return true };
+        let whole = match self.protocol {
+            PROTOCOL_TCP => {
+                transport.len() >= 20 && {
+                    let header = usize::from(transport[12] >> 4) * 4;
+                    header >= 20 && header <= transport.len()
+                }
+            }
+            _ => transport.len() >= 8,
+        };
+        let stated = word(ip, 2).map_or(0, usize::from);
+        if !whole {
+            return false;
+        }
+        // What was not captured cannot be summed.
+        if ip.len() < stated {
+            return true;
+        }
+        let transport = match self.protocol {
+            PROTOCOL_UDP => match word(transport, 4).map(usize::from) {
+                Some(length) if (8..=transport.len()).contains(&length) => &transport[..length],
+                _ => return false,
+            },
+            _ => transport,
+        };
+        if self.protocol == PROTOCOL_UDP && transport[6..8] == [0, 0] {
+            return true;
+        }
+        if self.protocol == PROTOCOL_ICMP {
+            return checksum(transport) == 0;
+        }
+        let ends = |at: usize| [ip[at], ip[at + 1], ip[at + 2], ip[at + 3]];
+        let length = u16::try_from(transport.len()).unwrap_or(u16::MAX);
+        pseudo_v4(ends(12), ends(16), self.protocol, length).bytes(transport).finish() == 0
+    }
+}
+
+impl Element for Check {
+    fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
+        for i in 0..batch.len() {
+            if !self.is_good(batch.bytes(i), batch.meta()[i].network.into()) {
+                self.drops.add(1);
+                self.exit.take(batch, i);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{Rig, World};
+
+    #[test]
+    fn wrong_headers_go_another_way() {
+        let text = |data: &str| {
+            format!(
+                "FromIPSummaryDump(DATA \"!data src dst proto payload\n{data}\", CHECKSUM true) -> c :: IPClassifier(tcp, udp, icmp);
+                 c [0] -> t :: CheckTCPHeader -> Discard; c [1] -> u :: CheckUDPHeader -> Discard; c [2] -> i :: CheckICMPHeader -> Discard;
+                 FromDevice(a) -> MarkIPHeader -> x :: CheckTCPHeader -> ToDevice(b); x [bad] -> ToDevice(c)"
+            )
+        };
+        let rows = "1.0.0.1 2.0.0.2 T \\\"abc\\\"\n1.0.0.1 2.0.0.2 U \\\"abcd\\\"\n1.0.0.1 2.0.0.2 I \\\"x\\\"";
+        let mut rig = Rig::new(&World::new(), &text(rows));
+        (0..5).for_each(|_| drop(rig.poll()));
+        assert_eq!(
+            ["t", "u", "i"].map(|name| rig.read(&format!("{name}.drops"))),
+            ["0", "0", "0"].map(String::from)
+        );
+        assert_eq!(rig.receive("a", &[&[0x45; 30]])[0].0, "c");
+        assert_eq!(rig.read("x.drops"), "1");
+    }
+}

@@ -1,0 +1,79 @@
+//! The time of day as elements know it: that of their worker's clock, and where it began.
+//!
+//! Source: Click's `Timestamp::now`, and its virtual clock, which begins at 1,000,000,000 seconds. The driver of a thread
+//! says which; elsewhere it is the time of the host.
+
+use std::cell::Cell;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::graph::worker::clock_start;
+
+/// Nanoseconds of a second.
+pub(crate) const SECOND_NS: i64 = 1_000_000_000;
+
+thread_local! {
+    /// Time of day at which the worker's clock was 0; unknown yet where negative.
+    static BEGAN_NS: Cell<i64> = const { Cell::new(-1) };
+    /// Time of the present round.
+    static NOW_NS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Lets the clock of this thread begin at that time of day.
+pub fn begin(time_of_day_ns: i64) {
+    BEGAN_NS.set(time_of_day_ns);
+}
+
+/// Notes the time of the round, for handlers that this thread calls in it.
+pub(crate) fn round(now_ns: u64) {
+    NOW_NS.set(now_ns);
+}
+
+/// Time of the present round.
+pub(crate) fn now_ns() -> u64 {
+    NOW_NS.get()
+}
+
+/// Time of day at that time of the worker's clock, in nanoseconds.
+pub(crate) fn time_of_day(now_ns: u64) -> i64 {
+    if BEGAN_NS.get() < 0 {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let since = since.saturating_sub(clock_start().elapsed());
+        BEGAN_NS.set(i64::try_from(since.as_nanos()).unwrap_or(0));
+    }
+    BEGAN_NS.get().saturating_add_unsigned(now_ns)
+}
+
+/// Seconds with six digits behind the point, as Click writes times.
+pub(crate) fn seconds(ns: i64) -> String {
+    let micros = ns.div_euclid(1000);
+    format!("{}.{:06}", micros.div_euclid(1_000_000), micros.rem_euclid(1_000_000))
+}
+
+/// Nanoseconds of a decimal number of seconds.
+pub(crate) fn read_seconds(text: &str) -> Option<i64> {
+    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.is_empty() && part.is_empty() || !digits(whole) || !digits(part) {
+        return None;
+    }
+    let whole: i64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
+    let part: String = part.chars().chain("000000000".chars()).take(9).collect();
+    whole.checked_mul(SECOND_NS)?.checked_add(part.parse().ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_and_written() {
+        assert_eq!(
+            [".5", "1", "0.000001", "2."].map(read_seconds),
+            [500_000_000, 1_000_000_000, 1000, 2_000_000_000].map(Some)
+        );
+        assert_eq!(["", ".", "x", "1e3", "-1"].map(read_seconds), [None; 5]);
+        assert_eq!((seconds(1_234_567_899), seconds(0)), ("1.234567".into(), "0.000000".into()));
+        begin(5);
+        assert_eq!(time_of_day(7), 12);
+    }
+}

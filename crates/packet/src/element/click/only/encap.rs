@@ -1,0 +1,199 @@
+//! IPv4 headers before packets: `IPEncap(PROTOCOL, SRC, DST)`, `UDPIPEncap(SRC, SPORT, DST, DPORT)` and `ICMPIPEncap(SRC, DST)`.
+//!
+//! Source: Click's elements of these names. The TTL is 250 (`TTL`), the type of service that of `TOS` or `DSCP`; each packet has an
+//! identification of its own. `CHECKSUM false` leaves the checksum of UDP out. The network header is the new one.
+
+use std::net::Ipv4Addr;
+
+use crate::element::click::front::grow;
+use crate::element::click::only::summary::fields::protocol as protocol_of;
+use crate::element::click::only::summary::fill_checksums;
+use crate::element::support::setting::Setting;
+use crate::filter::names::{ICMP_TYPES, PROTOCOLS, number};
+use crate::frame::wire::icmp::PROTOCOL_ICMP;
+use crate::frame::wire::protocol::UDP;
+use crate::frame::{Batch, Hop};
+use crate::graph::{Context, Element, ElementClass, Made, Setup};
+use crate::language::{ClassSpec, ConfigError, Value};
+
+pub(crate) const IP: ElementClass = ElementClass {
+    spec: spec("IPEncap"),
+    summary: "puts an IPv4 header before packets",
+    configure: |setup| {
+        let kind = setup.args.positional_arg("PROTO")?;
+        let src = setup.args.positional::<Ipv4Addr>("SRC");
+        let dst = setup.args.positional::<Ipv4Addr>("DST");
+        let header = Header::read(setup);
+        setup.args.finish()?;
+        let text = kind.raw();
+        let named = number(PROTOCOLS, text).and_then(|number| u8::try_from(number).ok());
+        let Some(protocol) = named.or_else(|| protocol_of(text)) else {
+            return Err(setup.args.refuse(&kind, &format!("PROTO: `{text}` is no protocol")));
+        };
+        made(Header { protocol, ..header? }, src?, dst?, Vec::new(), true)
+    },
+};
+
+pub(crate) const UDP_IP: ElementClass = ElementClass {
+    spec: spec("UDPIPEncap"),
+    summary: "puts an IPv4 and a UDP header before packets",
+    configure: |setup| {
+        let src = setup.args.positional::<Ipv4Addr>("SRC");
+        let sport = setup.args.positional::<u16>("SPORT");
+        let dst = setup.args.positional::<Ipv4Addr>("DST");
+        let dport = setup.args.positional::<u16>("DPORT");
+        let checksum = setup.args.optional("CHECKSUM");
+        let header = Header::read(setup);
+        setup.args.finish()?;
+        let ports = [sport?, dport?, 0, 0].map(u16::to_be_bytes).concat();
+        made(Header { protocol: UDP, ..header? }, src?, dst?, ports, checksum?.unwrap_or(true))
+    },
+};
+
+pub(crate) const ICMP_IP: ElementClass = ElementClass {
+    spec: spec("ICMPIPEncap"),
+    summary: "puts an IPv4 and an ICMP header before packets",
+    configure: |setup| {
+        let src = setup.args.positional::<Ipv4Addr>("SRC");
+        let dst = setup.args.positional::<Ipv4Addr>("DST");
+        let kind = setup.args.optional_arg("TYPE")?;
+        let code = setup.args.optional::<u8>("CODE");
+        let id = setup.args.keyword::<u16>("IDENTIFIER");
+        let seq = setup.args.keyword::<u16>("SEQUENCE");
+        let header = Header::read(setup);
+        setup.args.finish()?;
+        let kind = match kind {
+            None => 8,
+            Some(arg) => {
+                let named =
+                    number(ICMP_TYPES, arg.raw()).and_then(|number| u8::try_from(number).ok());
+                match named.or_else(|| u8::read(arg.raw()).ok()) {
+                    Some(kind) => kind,
+                    None => return Err(setup.args.refuse(&arg, "TYPE: no type of ICMP")),
+                }
+            }
+        };
+        let mut icmp = vec![kind, code?.unwrap_or(0), 0, 0];
+        icmp.extend([id?.unwrap_or(0), seq?.unwrap_or(0)].map(u16::to_be_bytes).concat());
+        made(Header { protocol: PROTOCOL_ICMP, ..header? }, src?, dst?, icmp, true)
+    },
+};
+
+const fn spec(name: &'static str) -> ClassSpec {
+    ClassSpec::new(name, "1/1", "a/a", "x/x")
+}
+
+/// TTL of packets, in Click.
+const TTL: u8 = 250;
+
+/// What all headers have.
+struct Header {
+    protocol: u8,
+    ttl: u8,
+    tos: u8,
+    dont_fragment: bool,
+}
+
+impl Header {
+    fn read(setup: &mut Setup<'_>) -> Result<Self, ConfigError> {
+        let ttl = setup.args.keyword("TTL");
+        let tos = setup.args.keyword::<u8>("TOS");
+        let dscp = setup.args.keyword::<u8>("DSCP");
+        let df = setup.args.keyword("DF");
+        let (tos, dscp) = (tos?, dscp?.map(|dscp| dscp << 2));
+        Ok(Self {
+            protocol: 0,
+            ttl: ttl?.unwrap_or(TTL),
+            tos: tos.or(dscp).unwrap_or(0),
+            dont_fragment: df?.unwrap_or(false),
+        })
+    }
+}
+
+fn made(
+    header: Header,
+    src: Ipv4Addr,
+    dst: Ipv4Addr,
+    transport: Vec<u8>,
+    checksum: bool,
+) -> Result<Made, ConfigError> {
+    let (src, dst) = (Setting::new(src), Setting::new(dst));
+    let mut bytes = vec![0x45, header.tos, 0, 0, 0, 0];
+    bytes.extend([if header.dont_fragment { 0x40 } else { 0 }, 0, header.ttl, header.protocol]);
+    bytes.extend([0; 10]);
+    bytes.extend(transport);
+    let made = Made::new({
+        let (src, dst) = (src.clone(), dst.clone());
+        move |_| Encap { bytes: bytes.clone(), src: src.clone(), dst: dst.clone(), checksum, id: 0 }
+    });
+    Ok(dst.handled(src.handled(made, "src"), "dst"))
+}
+
+struct Encap {
+    /// The headers, without lengths, addresses, identification and checksums.
+    bytes: Vec<u8>,
+    src: Setting<Ipv4Addr>,
+    dst: Setting<Ipv4Addr>,
+    checksum: bool,
+    id: u16,
+}
+
+impl Element for Encap {
+    fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
+        let length = u8::try_from(self.bytes.len()).unwrap_or(u8::MAX);
+        for i in 0..batch.len() {
+            if !grow(batch, i, length) {
+                continue;
+            }
+            let packet = batch.bytes_mut(i);
+            packet[..self.bytes.len()].copy_from_slice(&self.bytes);
+            let total = u16::try_from(packet.len()).unwrap_or(u16::MAX);
+            packet[2..4].copy_from_slice(&total.to_be_bytes());
+            packet[4..6].copy_from_slice(&self.id.to_be_bytes());
+            packet[12..16].copy_from_slice(&self.src.get().octets());
+            packet[16..20].copy_from_slice(&self.dst.get().octets());
+            self.id = self.id.wrapping_add(1);
+            if packet[9] == UDP && self.bytes.len() == 28 {
+                packet[24..26].copy_from_slice(&(total - 20).to_be_bytes());
+            }
+            // Of what others wrote behind the header nothing is changed.
+            if self.bytes.len() > 20 {
+                fill_checksums(packet);
+                if !self.checksum {
+                    packet[26..28].fill(0);
+                }
+            } else {
+                fill_checksums(&mut packet[..20]);
+            }
+            let meta = &mut batch.meta_mut()[i];
+            (meta.network, meta.hop) = (0, Hop::NONE);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::wire::checksum::checksum;
+    use crate::testing::{refused, run};
+
+    #[test]
+    fn headers_come_before_packets() {
+        let batch = run(&IP, "tcp, 1.0.0.1, 2.0.0.2", 0, &[&[9, 8]]);
+        let want = [0x45, 0, 0, 22, 0, 0, 0, 0, 250, 6];
+        assert_eq!(
+            (&batch.bytes(0)[..10], &batch.bytes(0)[12..]),
+            (&want[..], &[1, 0, 0, 1, 2, 0, 0, 2, 9, 8][..])
+        );
+        assert_eq!(checksum(&batch.bytes(0)[..20]), 0);
+        let batch = run(&UDP_IP, "1.0.0.1, 7, 2.0.0.2, 9, TTL 3, DSCP 10", 0, &[&[9, 8]]);
+        assert_eq!(
+            (batch.bytes(0)[1], batch.bytes(0)[8], &batch.bytes(0)[20..26]),
+            (40, 3, &[0, 7, 0, 9, 0, 10][..])
+        );
+        let batch = run(&ICMP_IP, "1.0.0.1, 2.0.0.2, TYPE 3, CODE 1", 0, &[&[9, 8]]);
+        assert_eq!((batch.frame_len(0), &batch.bytes(0)[20..22]), (30, &[3, 1][..]));
+        assert_eq!(checksum(&batch.bytes(0)[20..]), 0);
+        assert!(refused(&IP, "x, 1.0.0.1, 2.0.0.2").contains("`x` is no protocol"));
+    }
+}

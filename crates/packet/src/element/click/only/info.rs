@@ -1,0 +1,62 @@
+//! Elements that no packet passes: `AddressInfo` names addresses ([`crate::language`] reads them by name), `PortInfo` names
+//! ports, `Message` writes a text when the configuration is read, and `ErrorElement` takes all arguments and is refused.
+//!
+//! Source: Click's elements of these names. Differs: names of `PortInfo` are not read by other elements.
+
+use crate::element::click::only::console;
+use crate::graph::{Element, ElementClass, Made};
+use crate::language::{ClassSpec, addresses};
+
+pub(crate) const ADDRESSES: ElementClass = ElementClass {
+    spec: ClassSpec::new(addresses::CLASS_NAME, "0/0", "a/a", "x/y"),
+    summary: "names addresses",
+    configure: |setup| {
+        let given: Vec<_> = setup.args.rest().collect();
+        for arg in &given {
+            if let Err(words) = addresses::add(arg) {
+                setup.args.refuse(arg, &words);
+            }
+        }
+        setup.args.finish()?;
+        Ok(Made::new(|_| Info))
+    },
+};
+
+pub(crate) const PORTS: ElementClass = ElementClass {
+    spec: ClassSpec::new("PortInfo", "0/0", "a/a", "x/y"),
+    summary: "names ports",
+    configure: |setup| {
+        setup.args.rest().for_each(drop);
+        setup.args.finish()?;
+        Ok(Made::new(|_| Info))
+    },
+};
+
+pub(crate) const MESSAGE: ElementClass = ElementClass {
+    spec: ClassSpec::new("Message", "0/0", "a/a", "x/y"),
+    summary: "writes a text to the standard error when the configuration is read",
+    configure: |setup| {
+        let text: String = setup.args.positional("MESSAGE")?;
+        let kind = setup.args.optional::<String>("TYPE");
+        setup.args.finish()?;
+        match kind?.as_deref() {
+            None | Some("MESSAGE") => console::err(&format!("{text}\n")),
+            Some("WARNING") => setup.args.warn_all(&text),
+            Some(_) => return Err(setup.args.refuse_all(&text)),
+        }
+        Ok(Made::new(|_| Info))
+    },
+};
+
+pub(crate) const ERROR: ElementClass = ElementClass {
+    spec: ClassSpec::new("ErrorElement", "-/-", "a/a", "x/x"),
+    summary: "stands where an element cannot: it is refused",
+    configure: |setup| {
+        setup.args.rest().for_each(drop);
+        Err(setup.args.refuse_all("an element that is none"))
+    },
+};
+
+struct Info;
+
+impl Element for Info {}

@@ -1,0 +1,546 @@
+//! Network address translation: `IPRewriter`, `TCPRewriter` and `UDPRewriter` change addresses and ports of flows, `IPAddrRewriter` and
+//! `IPAddrPairRewriter` addresses alone; `IPRewriterPatterns` names patterns, `FTPPortMapper` and `ICMPRewriter` change what packets say of flows.
+//!
+//! Source: Click's elements of these names; RFC 3022. An argument for each input says what becomes of a new flow that comes by
+//! it: `drop`, `pass OUTPUT`, `keep FOUT ROUT`, or `pattern SADDR SPORT DADDR DPORT FOUT ROUT` (without ports for the two that have
+//! none; `pattern NAME FOUT ROUT`). Packets of a known flow leave by FOUT and replies by ROUT, whatever input they come by.
+//! A flow ends when it was silent for `TIMEOUT` (TCP a day, or 5 minutes before a reply; UDP 5 minutes), or in favor of a
+//! new one when `MAPPING_CAPACITY` flows are there and it was silent for `GUARANTEE` (5 s). `MAPPING_CAPACITY ELEMENT` shares the
+//! flows' table of another rewriter. A flow that finds no place or no port ends its packets. `REPLY_ANNO PAINT` gives replies the
+//! paint of the first packet. All workers share the table. Differs: mappers of `RoundRobinIPMapper` and the like are refused; flows
+//! end with their configuration.
+
+mod ftp;
+mod icmp;
+mod packet;
+mod pattern;
+mod table;
+mod tcp;
+
+pub(crate) use ftp::CLASS as FTP;
+pub(crate) use icmp::CLASS as ICMP;
+
+use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use crate::element::support::setting::value;
+use crate::frame::wire::protocol::{TCP as PROTOCOL_TCP, UDP as PROTOCOL_UDP};
+use crate::frame::{Batch, DropReason, Hop};
+use crate::graph::{Context, Element, ElementClass, Made, Setup};
+use crate::handler::Handler;
+use crate::language::{Arg, ClassSpec, ConfigError, Problems, Value};
+
+use pattern::{FlowId, Pattern};
+use table::{Flow, Found, Key, Table, Times};
+
+pub(crate) const IP: ElementClass = class("IPRewriter", |setup| configure(setup, Kind::Ip));
+pub(crate) const UDP: ElementClass = class("UDPRewriter", |setup| configure(setup, Kind::Udp));
+pub(crate) const TCP: ElementClass = class("TCPRewriter", |setup| configure(setup, Kind::Tcp));
+pub(crate) const ADDR: ElementClass = class("IPAddrRewriter", |setup| configure(setup, Kind::Addr));
+pub(crate) const PAIR: ElementClass =
+    class("IPAddrPairRewriter", |setup| configure(setup, Kind::Pair));
+
+pub(crate) const PATTERNS: ElementClass = ElementClass {
+    spec: ClassSpec::new(PATTERNS_NAME, "0/0", "a/a", "x/y"),
+    summary: "names patterns of rewriters",
+    configure: |setup| {
+        let given: Vec<_> = setup.args.rest().collect();
+        for arg in &given {
+            let words: Vec<String> = arg.words().map(|word| word.raw().to_owned()).collect();
+            if let Err(words) = Pattern::read(words.get(1..).unwrap_or_default(), words.len() == 3)
+            {
+                setup.args.refuse(arg, &words);
+            }
+        }
+        setup.args.finish()?;
+        Ok(Made::new(|_| Named))
+    },
+};
+
+const PATTERNS_NAME: &str = "IPRewriterPatterns";
+
+struct Named;
+
+impl Element for Named {}
+
+const fn class(
+    name: &'static str,
+    configure: fn(&mut Setup<'_>) -> Result<Made, ConfigError>,
+) -> ElementClass {
+    let spec = ClassSpec::new(name, "1-/1-", "h/h", "x/x");
+    ElementClass { spec, summary: "changes the ends of flows as patterns say (NAT)", configure }
+}
+
+/// What a rewriter changes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Ip,
+    Udp,
+    Tcp,
+    Addr,
+    Pair,
+}
+
+impl Kind {
+    fn has_ports(self) -> bool {
+        matches!(self, Self::Ip | Self::Udp | Self::Tcp)
+    }
+}
+
+/// What becomes of a new flow.
+#[derive(Clone, Debug)]
+enum Input {
+    Drop,
+    Pass(u16),
+    Keep(u16, u16),
+    Pattern(Pattern, u16, u16),
+}
+
+/// A rewriter: what its instances, its handlers and the elements that name it share.
+#[derive(Default)]
+pub(super) struct Core {
+    own: Arc<Mutex<Table>>,
+    config: OnceLock<Config>,
+    failures: AtomicU64,
+}
+
+struct Config {
+    /// That of another rewriter where they share their capacity.
+    table: Arc<Mutex<Table>>,
+    owner: u32,
+    kind: Kind,
+    inputs: Mutex<Vec<Input>>,
+    reply_paint: bool,
+    tcp: Timeouts,
+    udp: Timeouts,
+}
+
+#[derive(Clone, Copy)]
+struct Timeouts {
+    /// Before the first reply.
+    begin_ns: u64,
+    busy_ns: u64,
+    done_ns: u64,
+    guarantee_ns: u64,
+}
+
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What a panic left half done is one flow.
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The rewriter that an argument names.
+fn named(setup: &mut Setup<'_>, arg: &Arg<'_>) -> Result<Arc<Core>, ConfigError> {
+    let name: String = setup.args.read(arg, "REWRITER")?;
+    match setup.element(&name) {
+        Some((number, class)) if class.ends_with("Rewriter") => Ok(setup.shared::<Core>(number)),
+        _ => Err(setup.args.refuse(arg, &format!("there is no rewriter `{name}`"))),
+    }
+}
+
+fn configure(setup: &mut Setup<'_>, kind: Kind) -> Result<Made, ConfigError> {
+    let mut time = |name: &'static str| -> Result<Option<u64>, ConfigError> {
+        let time = setup.args.keyword::<Duration>(name)?;
+        Ok(time.map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)))
+    };
+    const SECOND: u64 = 1_000_000_000;
+    let (timeout, guarantee) = (time("TIMEOUT")?, time("GUARANTEE")?.unwrap_or(5 * SECOND));
+    let tcp = Timeouts {
+        begin_ns: time("TCP_NODATA_TIMEOUT")?.or(timeout).unwrap_or(300 * SECOND),
+        busy_ns: time("TCP_TIMEOUT")?.or(timeout).unwrap_or(86_400 * SECOND),
+        done_ns: time("TCP_DONE_TIMEOUT")?.unwrap_or(240 * SECOND),
+        guarantee_ns: time("TCP_GUARANTEE")?.unwrap_or(guarantee),
+    };
+    let udp_timeout = time("UDP_TIMEOUT")?.or(timeout).unwrap_or(300 * SECOND);
+    let streaming = time("UDP_STREAMING_TIMEOUT")?.or(time("STREAMING_TIMEOUT")?);
+    let udp = Timeouts {
+        begin_ns: udp_timeout,
+        busy_ns: streaming.unwrap_or(udp_timeout),
+        done_ns: udp_timeout,
+        guarantee_ns: time("UDP_GUARANTEE")?.unwrap_or(guarantee),
+    };
+    time("REAP_INTERVAL")?;
+    let capacity = match setup.args.keyword_arg("MAPPING_CAPACITY")? {
+        Some(arg) => Some(arg),
+        None => setup.args.keyword_arg("CAPACITY")?,
+    };
+    setup.args.keyword::<bool>("DST_ANNO")?;
+    let reply_paint = match setup.args.keyword_arg("REPLY_ANNO")? {
+        None => false,
+        Some(arg) if arg.raw() == "PAINT" => true,
+        Some(arg) => return Err(setup.args.refuse(&arg, "REPLY_ANNO: PAINT is possible")),
+    };
+    let given: Vec<_> = setup.args.rest().collect();
+    let mut inputs = Vec::new();
+    for (number, arg) in given.iter().enumerate() {
+        match input(setup, arg, kind) {
+            Ok(input) => inputs.push(input),
+            Err(words) => {
+                setup.args.refuse(arg, &format!("input spec {number}: {words}"));
+            }
+        }
+    }
+    setup.args.finish()?;
+    if inputs.len() != setup.inputs as usize {
+        let words = format!("{} inputs want as many arguments, not {}", setup.inputs, inputs.len());
+        return Err(setup.args.refuse_all(&words));
+    }
+    let core = setup.shared::<Core>(setup.number());
+    let mut table = core.own.clone();
+    match &capacity {
+        None => {}
+        Some(arg) => match arg.value::<usize>() {
+            Ok(capacity) => lock(&core.own).set_capacity(capacity),
+            Err(_) => table = named(setup, arg)?.own.clone(),
+        },
+    }
+    let config = Config {
+        table,
+        owner: u32::try_from(setup.number()).unwrap_or(u32::MAX),
+        kind,
+        inputs: Mutex::new(inputs),
+        reply_paint,
+        tcp,
+        udp,
+    };
+    // Once an element.
+    let _ = core.config.set(config);
+    let outputs = setup.outputs;
+    let made = Made::new({
+        let core = core.clone();
+        move |instance| Rewriter {
+            // Mappings of packets that are only evaluated are none.
+            core: (!instance.is_dry_run()).then(|| core.clone()),
+            outputs,
+        }
+    });
+    Ok(handled(made, &core))
+}
+
+/// Reads what becomes of the new flows of an input.
+fn input(setup: &Setup<'_>, arg: &Arg<'_>, kind: Kind) -> Result<Input, String> {
+    let words: Vec<String> = arg.words().map(|word| word.raw().to_owned()).collect();
+    let output = |text: &String| {
+        let number = u16::read(text).ok().filter(|&number| u32::from(number) < setup.outputs);
+        number.ok_or_else(|| format!("bad output `{text}`"))
+    };
+    let addrs_alone = !kind.has_ports();
+    match &words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["drop" | "discard"] => Ok(Input::Drop),
+        ["pass" | "passthrough" | "nochange"] => Ok(Input::Pass(0)),
+        ["pass" | "passthrough" | "nochange", _] => Ok(Input::Pass(output(&words[1])?)),
+        ["keep", ..] if words.len() == 3 => Ok(Input::Keep(output(&words[1])?, output(&words[2])?)),
+        ["pattern", name, ..] if words.len() == 4 => {
+            let pattern = named_pattern(setup, name, addrs_alone)?;
+            Ok(Input::Pattern(pattern, output(&words[2])?, output(&words[3])?))
+        }
+        ["pattern", ..] if words.len() >= 5 => {
+            let (values, outputs) = words[1..].split_at(words.len() - 3);
+            // Of a pattern with ports the ports come first to be wrong.
+            let pattern = Pattern::read(values, addrs_alone)?;
+            Ok(Input::Pattern(pattern, output(&outputs[0])?, output(&outputs[1])?))
+        }
+        _ => Err("bad input spec".into()),
+    }
+}
+
+/// The pattern of a name.
+fn named_pattern(setup: &Setup<'_>, name: &str, addrs_alone: bool) -> Result<Pattern, String> {
+    let none = || format!("no pattern `{name}`");
+    let configuration = setup.around.configuration.ok_or_else(none)?;
+    for (number, element) in configuration.elements().iter().enumerate() {
+        if element.class.name != PATTERNS_NAME {
+            continue;
+        }
+        let mut problems = Problems::default();
+        for arg in configuration.args(number, &mut problems).rest() {
+            let words: Vec<String> = arg.words().map(|word| word.raw().to_owned()).collect();
+            if words.first().is_some_and(|first| first == name) {
+                return Pattern::read(&words[1..], addrs_alone && words.len() == 3);
+            }
+        }
+    }
+    Err(none())
+}
+
+fn handled(made: Made, core: &Arc<Core>) -> Made {
+    let [patterns, size, capacity, set, failures, mappings, clear] = [(); 7].map(|()| core.clone());
+    made.handler(Handler::read("patterns", move || {
+        let Some(config) = patterns.config.get() else { return String::new() };
+        let line = |input: &Input| match input {
+            Input::Pattern(pattern, ..) => Some(format!("{}\n", pattern.text())),
+            _ => None,
+        };
+        lock(&config.inputs).iter().filter_map(line).collect()
+    }))
+    .handler(Handler::read("size", move || {
+        size.config.get().map_or(0, |config| lock(&config.table).len()).to_string()
+    }))
+    .handler(Handler::read("capacity", move || {
+        capacity.config.get().map_or(0, |config| lock(&config.table).capacity()).to_string()
+    }))
+    .handler(Handler::write("capacity", move |text| {
+        let capacity = value::<usize>(text)?;
+        if let Some(config) = set.config.get() {
+            lock(&config.table).set_capacity(capacity);
+        }
+        Ok(())
+    }))
+    .handler(Handler::read("mapping_failures", move || failures.failures.load(Relaxed).to_string()))
+    .handler(Handler::read("mappings", move || {
+        let mut text = String::new();
+        if let Some(config) = mappings.config.get() {
+            lock(&config.table).each(config.owner, &mut |flow| text += &flow_text(flow));
+        }
+        text
+    }))
+    .handler(Handler::write("clear", move |_| {
+        if let Some(config) = clear.config.get() {
+            lock(&config.table).clear(config.owner);
+        }
+        Ok(())
+    }))
+}
+
+fn flow_text(flow: &Flow) -> String {
+    let ends = |id: FlowId| {
+        let addr = Ipv4Addr::from_bits;
+        format!("({}, {}, {}, {})", addr(id.src), id.sport, addr(id.dst), id.dport)
+    };
+    format!("{} => {} [{}]\n", ends(flow.key.id), ends(flow.to), flow.packets + flow.replies)
+}
+
+/// What a packet becomes.
+struct Change {
+    from: FlowId,
+    to: FlowId,
+}
+
+impl Config {
+    /// Keys by which a packet may be known: as a packet of a flow, and as a reply.
+    fn keys(&self, protocol: u8, id: FlowId) -> [Key; 2] {
+        let key = |id| Key {
+            owner: self.owner,
+            protocol: if self.kind.has_ports() { protocol } else { 0 },
+            id,
+        };
+        match self.kind {
+            Kind::Addr => {
+                let none = FlowId::default();
+                [key(FlowId { src: id.src, ..none }), key(FlowId { dst: id.dst, ..none })]
+            }
+            _ => [key(id); 2],
+        }
+    }
+
+    fn times(&self, protocol: u8, flow: &Flow) -> Times {
+        let tcp = protocol == PROTOCOL_TCP && self.kind != Kind::Udp;
+        let all = if tcp { self.tcp } else { self.udp };
+        let both = flow.replies > 0 && flow.packets > 0;
+        let busy = both && (tcp || flow.packets + flow.replies > 2);
+        let silent_ns = match (flow.closed, busy) {
+            ([true, true], _) if tcp => all.done_ns,
+            (_, true) => all.busy_ns,
+            _ => all.begin_ns,
+        };
+        Times { silent_ns, guarantee_ns: all.guarantee_ns }
+    }
+
+    /// What a flow's packet becomes.
+    fn change(&self, table: &mut Table, found: Found, id: FlowId) -> Change {
+        let flow = table.flow(found.number);
+        let to = if found.reply { flow.key.id.reverse() } else { flow.to };
+        // Of flows that are known by one address the other stays.
+        let to = match (self.kind, found.reply) {
+            (Kind::Addr, false) => FlowId { src: to.src, ..id },
+            (Kind::Addr, true) => FlowId { dst: to.dst, ..id },
+            _ => to,
+        };
+        Change { from: id, to }
+    }
+
+    fn find(&self, table: &mut Table, protocol: u8, id: FlowId, now_ns: u64) -> Option<Found> {
+        let [own, reply] = self.keys(protocol, id);
+        let found = table.find(&own, now_ns);
+        if own == reply { found } else { found.or_else(|| table.find(&reply, now_ns)) }
+    }
+
+    /// A new flow by an input's pattern; `None` where there is no place or no port for it.
+    fn map(
+        &self,
+        table: &mut Table,
+        (protocol, id): (u8, FlowId),
+        input: u16,
+        paint: u8,
+        now_ns: u64,
+    ) -> Option<Found> {
+        let mut inputs = lock(&self.inputs);
+        let key = self.keys(protocol, id)[0];
+        let to = match inputs.get_mut(usize::from(input))? {
+            Input::Keep(..) => key.id,
+            Input::Pattern(pattern, ..) => {
+                let is_taken = |reply: FlowId| table.is_taken(&Key { id: reply, ..key }, now_ns);
+                // Several hosts may have one address: it is a flow's own that may not be taken twice.
+                pattern.rewrite(key.id, &is_taken)?
+            }
+            Input::Drop | Input::Pass(_) => return None,
+        };
+        let flow = Flow::new(key, to, input, paint);
+        let times = self.times(protocol, &flow);
+        let number = table.add(flow, times, now_ns)?;
+        Some(Found { number, reply: false })
+    }
+
+    /// Outputs of packets and of replies.
+    fn outputs(&self, input: u16) -> [u16; 2] {
+        match lock(&self.inputs).get(usize::from(input)) {
+            Some(Input::Pattern(_, packets, replies) | Input::Keep(packets, replies)) => {
+                [*packets, *replies]
+            }
+            Some(Input::Pass(output)) => [*output; 2],
+            _ => [0; 2],
+        }
+    }
+}
+
+struct Rewriter {
+    core: Option<Arc<Core>>,
+    outputs: u32,
+}
+
+/// Flags of TCP that close a direction, and that reset both.
+const FIN: u8 = 1;
+const RST: u8 = 4;
+
+impl Rewriter {
+    /// Output of a packet, which is rewritten; `None` where it ends.
+    fn one(&self, input: u16, batch: &mut Batch, i: usize, now_ns: u64) -> Option<u16> {
+        let core = self.core.as_ref()?;
+        let config = core.config.get()?;
+        let meta = batch.meta()[i];
+        let network = usize::from(meta.network);
+        let known = packet::ends(batch.bytes(i), network, config.kind.has_ports());
+        let known = known.filter(|(protocol, _)| match config.kind {
+            Kind::Tcp => *protocol == PROTOCOL_TCP,
+            Kind::Ip | Kind::Udp => matches!(*protocol, PROTOCOL_TCP | PROTOCOL_UDP),
+            Kind::Addr | Kind::Pair => true,
+        });
+        let spec = lock(&config.inputs).get(usize::from(input)).map(|input| match input {
+            Input::Pass(output) => Some(*output),
+            _ => None,
+        })?;
+        let Some((protocol, id)) = known else { return spec };
+        let mut table = lock(&config.table);
+        let found = match config.find(&mut table, protocol, id, now_ns) {
+            Some(found) => found,
+            None => {
+                if let Some(output) = spec {
+                    return Some(output);
+                }
+                let mapped = config.map(&mut table, (protocol, id), input, meta.paint, now_ns);
+                if mapped.is_none()
+                    && !matches!(lock(&config.inputs)[usize::from(input)], Input::Drop)
+                {
+                    core.failures.fetch_add(1, Relaxed);
+                }
+                mapped?
+            }
+        };
+        let change = config.change(&mut table, found, id);
+        let flow = table.flow(found.number);
+        *if found.reply { &mut flow.replies } else { &mut flow.packets } += 1;
+        let ip = batch.bytes_mut(i).get_mut(network..)?;
+        if protocol == PROTOCOL_TCP && config.kind.has_ports() {
+            let flags = ip.get(usize::from(ip[0] & 15) * 4 + 13).copied().unwrap_or(0);
+            flow.closed[usize::from(found.reply)] |= flags & FIN != 0;
+            if flags & RST != 0 {
+                flow.closed = [true; 2];
+            }
+            if flow.deltas.iter().any(|deltas| !deltas.is_empty()) {
+                let [packets, replies] = &mut flow.deltas;
+                let (own, other) =
+                    if found.reply { (replies, packets) } else { (packets, replies) };
+                packet::renumber(ip, own, other);
+            }
+        }
+        packet::rewrite(ip, change.from, change.to, config.kind.has_ports());
+        let (from, paint) = (flow.input, flow.reply_anno);
+        let times = config.times(protocol, table.flow(found.number));
+        table.touch(found.number, times, now_ns);
+        drop(table);
+        let meta = &mut batch.meta_mut()[i];
+        // The route is that of the new destination.
+        meta.hop = Hop::NONE;
+        if found.reply && config.reply_paint {
+            meta.paint = paint;
+        }
+        Some(config.outputs(from)[usize::from(found.reply)])
+    }
+}
+
+impl Element for Rewriter {
+    fn process(&mut self, input: u16, batch: &mut Batch, cx: &mut Context<'_>) {
+        for i in 0..batch.len() {
+            match self.one(input, batch, i, cx.now_ns) {
+                Some(output) if u32::from(output) < self.outputs => batch.output(i, output),
+                _ => batch.discard(i, DropReason::Unmatched),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::element::click::only::console;
+    use crate::testing::{Rig, World, refused};
+
+    use super::*;
+
+    /// What a configuration writes, in rounds of a millisecond.
+    fn written(text: &str) -> String {
+        console::collect();
+        let mut rig = Rig::new(&World::new(), text);
+        for _ in 0..200 {
+            rig.poll();
+            rig.bench.now_ns += 1_000_000;
+        }
+        console::collected().out
+    }
+
+    fn nat(class: &str, rows: &str, replies: &str) -> String {
+        written(&format!(
+            "rw :: {class}(pattern 1.0.0.1 1024-1025# - - 0 1, drop);
+             FromIPSummaryDump(DATA \"!data src sport dst dport\n{rows}\", CHECKSUM true) -> [0] rw [0] -> CheckIPHeader
+                -> CheckTCPHeader -> t :: ToIPSummaryDump(-, HEADER false, FIELDS src sport dst dport);
+             FromIPSummaryDump(DATA \"!data src sport dst dport\n{replies}\", CHECKSUM true, ACTIVE false) -> CheckIPHeader
+                -> [1] rw [1] -> CheckIPHeader -> CheckTCPHeader -> t;
+             Script(wait 50ms, write FromIPSummaryDump@6.active true)"
+        ))
+    }
+
+    #[test]
+    fn flows_get_ports_and_replies_find_back() {
+        let rows = "10.0.0.1 5 8.0.0.1 80\n10.0.0.1 5 8.0.0.1 80\n10.0.0.2 5 8.0.0.1 80\n10.0.0.3 5 8.0.0.1 80\n10.0.0.3 5 8.0.0.2 80";
+        let replies = "8.0.0.1 80 1.0.0.1 1025\n8.0.0.1 80 1.0.0.1 1026\n8.0.0.2 80 1.0.0.1 1024\n9.9.9.9 80 1.0.0.1 1024";
+        let want = "1.0.0.1 1024 8.0.0.1 80\n1.0.0.1 1024 8.0.0.1 80\n1.0.0.1 1025 8.0.0.1 80\n1.0.0.1 1024 8.0.0.2 80\n\
+                    8.0.0.1 80 10.0.0.2 5\n8.0.0.2 80 10.0.0.3 5\n";
+        for class in ["IPRewriter", "TCPRewriter", "UDPRewriter"] {
+            assert_eq!(nat(class, rows, replies), want, "{class}");
+        }
+    }
+
+    #[test]
+    fn wrong_arguments() {
+        let reported = refused(&IP, "pattern 1.0.0.1 1x - - 0 1");
+        assert!(reported.contains("input spec 0: bad source port"), "{reported}");
+        assert!(refused(&IP, "pattern x 0 1").contains("no pattern `x`"));
+        assert!(refused(&IP, "keep 0 9").contains("bad output `9`"));
+        assert!(refused(&IP, "drop, drop").contains("1 inputs want as many arguments, not 2"));
+        assert!(
+            refused(&ADDR, "pattern 1.0.0.x - 0 1").contains("input spec 0: bad source address")
+        );
+        assert!(refused(&IP, "drop, MAPPING_CAPACITY x").contains("there is no rewriter `x`"));
+    }
+}

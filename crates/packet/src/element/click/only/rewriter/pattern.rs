@@ -1,0 +1,236 @@
+//! What becomes of a new flow at an input of a rewriter: `drop`, `pass OUTPUT`, `keep FOUT ROUT`, or
+//! `pattern SADDR SPORT DADDR DPORT FOUT ROUT`.
+//!
+//! Source: the manual page of Click's `IPRewriter`. An address or port of a pattern is a value, `-` for that of the packet, or a
+//! range of which flows get one each: `A-B#` the next one, `A-B?` any. Of ports 1 to 65535 a range of source ports begins with
+//! the packet's own, where it says neither. `A/LEN` is the range of hosts of a prefix.
+
+use std::net::Ipv4Addr;
+
+use crate::language::{Around, Value};
+
+/// Ends of a flow, as packets carry them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub(crate) struct FlowId {
+    pub(crate) src: u32,
+    pub(crate) sport: u16,
+    pub(crate) dst: u32,
+    pub(crate) dport: u16,
+}
+
+impl FlowId {
+    /// Those of packets of the other direction.
+    pub(crate) fn reverse(self) -> Self {
+        Self { src: self.dst, sport: self.dport, dst: self.src, dport: self.sport }
+    }
+}
+
+/// Values that source addresses, or source ports, are taken from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Range {
+    low: u32,
+    high: u32,
+    /// The next one, rather than that of the packet or any.
+    sequential: bool,
+}
+
+/// A pattern.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Pattern {
+    addr: Option<Range>,
+    port: Option<Range>,
+    daddr: Option<u32>,
+    dport: Option<u16>,
+    /// It has no ports.
+    addrs_alone: bool,
+    /// How many values were given.
+    given: u32,
+}
+
+impl Pattern {
+    /// Reads the words of a pattern, with ports or without; what is wrong with them.
+    pub(crate) fn read(words: &[String], addrs_alone: bool) -> Result<Self, String> {
+        let mut pattern = Self { addrs_alone, ..Self::default() };
+        let (saddr, sport, daddr, dport) = match (words, addrs_alone) {
+            ([saddr, daddr], true) => (saddr, None, daddr, None),
+            ([saddr, sport, daddr, dport], _) => (saddr, Some(sport), daddr, Some(dport)),
+            _ => return Err("bad pattern: the numbers of words".into()),
+        };
+        if saddr != "-" {
+            pattern.addr = Some(addrs(saddr).ok_or("bad source address")?);
+        }
+        if let Some(sport) = sport.filter(|sport| *sport != "-") {
+            pattern.port = Some(ports(sport).ok_or("bad source port")?);
+        }
+        if daddr != "-" {
+            let addr = Ipv4Addr::read(daddr).map_err(|_| "bad destination address")?;
+            pattern.daddr = Some(addr.to_bits());
+        }
+        if let Some(dport) = dport.filter(|dport| *dport != "-") {
+            pattern.dport = Some(u16::read(dport).map_err(|_| "bad destination port")?);
+        }
+        Ok(pattern)
+    }
+
+    /// The ends that a flow gets whose replies, as `is_taken` tells, are no other flow's.
+    pub(crate) fn rewrite(
+        &mut self,
+        id: FlowId,
+        is_taken: &dyn Fn(FlowId) -> bool,
+    ) -> Option<FlowId> {
+        let to = FlowId {
+            dst: self.daddr.unwrap_or(id.dst),
+            dport: self.dport.unwrap_or(id.dport),
+            ..id
+        };
+        let free = |to: &FlowId| !is_taken(to.reverse());
+        let Some((range, begin)) = self.varying(id) else {
+            let to = FlowId {
+                src: self.addr.map_or(id.src, |range| range.low),
+                sport: self.port.map_or(id.sport, low_port),
+                ..to
+            };
+            return Some(to).filter(free);
+        };
+        let count = u64::from(range.high - range.low) + 1;
+        for step in 0..count {
+            let at = (u64::from(begin) + step) % count;
+            let value = range.low + u32::try_from(at).unwrap_or(0);
+            let to = if self.addr.is_some_and(|addr| addr.low != addr.high) {
+                FlowId { src: value, sport: self.port.map_or(id.sport, low_port), ..to }
+            } else {
+                let sport = u16::try_from(value).unwrap_or(u16::MAX);
+                FlowId { src: self.addr.map_or(id.src, |range| range.low), sport, ..to }
+            };
+            if free(&to) {
+                self.given = u32::try_from((at + 1) % count).unwrap_or(0);
+                return Some(to);
+            }
+        }
+        None
+    }
+
+    /// The range that values are taken from, and where in it to begin.
+    fn varying(&self, id: FlowId) -> Option<(Range, u32)> {
+        let varies = |range: &&Range| range.low != range.high;
+        if let Some(range) = self.addr.as_ref().filter(varies) {
+            return Some((*range, self.given));
+        }
+        let range = self.port.as_ref().filter(varies)?;
+        let own = u32::from(id.sport);
+        let begin = match range.sequential {
+            false if (range.low..=range.high).contains(&own) => own - range.low,
+            _ => self.given,
+        };
+        Some((*range, begin))
+    }
+
+    /// The pattern as text, without how values are taken.
+    pub(crate) fn text(&self) -> String {
+        let addr = |addr: u32| Ipv4Addr::from_bits(addr).to_string();
+        let range = |range: Option<Range>, shown: &dyn Fn(u32) -> String| match range {
+            None => "-".to_owned(),
+            Some(range) if range.low == range.high => shown(range.low),
+            Some(range) => {
+                let sign = if range.sequential { "#" } else { "" };
+                format!("{}-{}{sign}", shown(range.low), shown(range.high))
+            }
+        };
+        let saddr = range(self.addr, &addr);
+        let daddr = self.daddr.map_or("-".into(), addr);
+        if self.addrs_alone {
+            return format!("{saddr} {daddr}");
+        }
+        let sport = range(self.port, &|port| port.to_string());
+        let dport = self.dport.map_or("-".into(), |port| port.to_string());
+        format!("{saddr} {sport} {daddr} {dport}")
+    }
+}
+
+fn low_port(range: Range) -> u16 {
+    u16::try_from(range.low).unwrap_or(u16::MAX)
+}
+
+/// A range without its sign, and whether it is sequential.
+fn signed(text: &str) -> (&str, bool) {
+    match text.strip_suffix('#') {
+        Some(text) => (text, true),
+        None => (text.strip_suffix('?').unwrap_or(text), false),
+    }
+}
+
+fn addrs(text: &str) -> Option<Range> {
+    let (text, sequential) = signed(text);
+    let one = |text: &str| Ipv4Addr::read(text).ok().map(Ipv4Addr::to_bits);
+    if text.contains('/') {
+        let around = Around::<u32>::read(text).ok()?;
+        let (low, high) = (around.prefix.addr(), around.prefix.last());
+        // The address of the prefix and that for all of its hosts are no hosts.
+        return match around.prefix.len() {
+            31.. => Some(Range { low, high, sequential }),
+            _ => Some(Range { low: low.max(around.addr).max(low + 1), high: high - 1, sequential }),
+        };
+    }
+    let (low, high) = match text.split_once('-') {
+        Some((low, high)) => (one(low)?, one(high)?),
+        None => (one(text)?, one(text)?),
+    };
+    (low <= high).then_some(Range { low, high, sequential })
+}
+
+fn ports(text: &str) -> Option<Range> {
+    let (text, sequential) = signed(text);
+    let one = |text: &str| u16::read(text).ok().map(u32::from);
+    let (low, high) = match text.split_once('-') {
+        Some((low, high)) => (one(low)?, one(high)?),
+        None => (one(text)?, one(text)?),
+    };
+    // Port 0 is none, but for a range that begins with it.
+    (low <= high).then_some(Range { low, high, sequential })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pattern(text: &str, addrs_alone: bool) -> Result<Pattern, String> {
+        let words: Vec<_> = text.split(' ').map(str::to_owned).collect();
+        Pattern::read(&words, addrs_alone)
+    }
+
+    #[test]
+    fn patterns_are_read_and_written() {
+        for text in ["1.0.0.1 1 - -", "1.0.0.1 1-65535 - -", "1.0.0.1 - - -", "- - 2.0.0.2 7"] {
+            assert_eq!(pattern(text, false).unwrap().text(), text);
+        }
+        let of = |text| pattern(text, true).map(|pattern| pattern.text());
+        assert_eq!(of("1.0.0.1/24 -"), Ok("1.0.0.1-1.0.0.254 -".into()));
+        assert_eq!(of("1.0.0.1/8 -"), Ok("1.0.0.1-1.255.255.254 -".into()));
+        assert_eq!(of("1.0.0.x -"), Err("bad source address".into()));
+        assert_eq!(of("1.255.0.0-1.0.255.255 -"), Err("bad source address".into()));
+        for port in ["1x", "456-19", "456-65536"] {
+            assert_eq!(
+                pattern(&format!("1.0.0.1 {port} - -"), false),
+                Err("bad source port".into())
+            );
+        }
+    }
+
+    #[test]
+    fn values_are_taken_in_order_and_not_twice() {
+        let id = |dport| FlowId { src: 1, sport: 7, dst: 2, dport };
+        let mut pattern = pattern("0.0.0.9 1024-1026# - -", false).unwrap();
+        let mut next = |dport, taken: &[u16]| {
+            let is_taken = |reply: FlowId| taken.contains(&reply.dport);
+            pattern.rewrite(id(dport), &is_taken).map(|to| to.sport)
+        };
+        assert_eq!(
+            [next(1, &[]), next(2, &[]), next(3, &[]), next(4, &[])],
+            [1024, 1025, 1026, 1024].map(Some)
+        );
+        assert_eq!(next(5, &[1025]), Some(1026));
+        assert_eq!(next(5, &[1024, 1025, 1026]), None);
+        let mut own = super::tests::pattern("0.0.0.9 1-65535 - -", false).unwrap();
+        assert_eq!(own.rewrite(id(1), &|_| false).map(|to| (to.src, to.sport)), Some((9, 7)));
+    }
+}

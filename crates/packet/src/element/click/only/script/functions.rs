@@ -1,0 +1,294 @@
+//! The functions that scripts have: arithmetic, comparison, text.
+//!
+//! Source: the manual page of Click's `Script`. Numbers are whole ones of 64 bits where all operands are, and floating
+//! point otherwise.
+
+use crate::element::click::only::clock;
+use crate::language::Value;
+
+/// Names of the functions; the element has a handler for each.
+pub(crate) const NAMES: &[&str] = &[
+    "add", "sub", "mul", "div", "idiv", "mod", "rem", "neg", "abs", "min", "max", "eq", "ne", "gt",
+    "ge", "lt", "le", "not", "and", "or", "nand", "nor", "xor", "if", "in", "first", "cat", "now",
+    "random", "sprintf", "length", "unquote", "htons", "ntohs", "htonl", "ntohl",
+];
+
+#[derive(Clone, Copy, PartialEq, PartialOrd, Debug)]
+enum Number {
+    Whole(i64),
+    Real(f64),
+}
+
+impl Number {
+    fn read(text: &str) -> Result<Self, String> {
+        if let Ok(whole) = i64::read(text) {
+            return Ok(Self::Whole(whole));
+        }
+        let real = text.parse::<f64>().ok().filter(|real| real.is_finite());
+        real.map(Self::Real).ok_or_else(|| format!("`{text}` is no number"))
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "what floating point is")]
+    fn real(self) -> f64 {
+        match self {
+            Self::Whole(whole) => whole as f64,
+            Self::Real(real) => real,
+        }
+    }
+
+    fn text(self) -> String {
+        match self {
+            Self::Whole(whole) => whole.to_string(),
+            Self::Real(real) => real.to_string(),
+        }
+    }
+}
+
+/// Result of one of [`NAMES`]; `None` where there is no such function.
+pub(crate) fn call(name: &str, words: &[String]) -> Option<Result<String, String>> {
+    NAMES.contains(&name).then(|| evaluate(name, words))
+}
+
+fn evaluate(name: &str, words: &[String]) -> Result<String, String> {
+    let numbers = || words.iter().map(|word| Number::read(word)).collect::<Result<Vec<_>, _>>();
+    let truth = |word: &String| bool::read(word).map_err(|words| format!("`{word}` is {words}"));
+    let truths = || words.iter().map(truth).collect::<Result<Vec<_>, _>>();
+    let one = || words.first().ok_or_else(|| format!("`{name}` takes an argument"));
+    let shown = |value: bool| Ok(value.to_string());
+    match name {
+        "add" => fold(&numbers()?, Number::Whole(0), i64::checked_add, |a, b| a + b),
+        "mul" => fold(&numbers()?, Number::Whole(1), i64::checked_mul, |a, b| a * b),
+        "sub" => first_of(&numbers()?, i64::checked_sub, |a, b| a - b),
+        "div" => first_of(
+            &numbers()?,
+            |a, b| a.checked_rem(b).filter(|&rest| rest == 0).and(a.checked_div(b)),
+            |a, b| a / b,
+        ),
+        "idiv" => first_of(&numbers()?, i64::checked_div, |a, b| (a / b).trunc()),
+        "mod" => first_of(&numbers()?, i64::checked_rem_euclid, f64::rem_euclid),
+        "rem" => first_of(&numbers()?, i64::checked_rem, |a, b| a % b),
+        "neg" => match Number::read(one()?)? {
+            Number::Whole(whole) => Ok(whole.wrapping_neg().to_string()),
+            Number::Real(real) => Ok((-real).to_string()),
+        },
+        "abs" => match Number::read(one()?)? {
+            Number::Whole(whole) => Ok(whole.unsigned_abs().to_string()),
+            Number::Real(real) => Ok(real.abs().to_string()),
+        },
+        "min" | "max" => {
+            let numbers = numbers()?;
+            let compare = |a: &&Number, b: &&Number| a.real().total_cmp(&b.real());
+            let found = match name {
+                "min" => numbers.iter().min_by(compare),
+                _ => numbers.iter().max_by(compare),
+            };
+            found.map(|number| number.text()).ok_or_else(|| format!("`{name}` takes numbers"))
+        }
+        "eq" | "ne" | "gt" | "ge" | "lt" | "le" => {
+            let [a, b] = words else { return Err(format!("`{name}` takes two arguments")) };
+            let order = match (Number::read(a), Number::read(b)) {
+                (Ok(Number::Whole(a)), Ok(Number::Whole(b))) => Some(a.cmp(&b)),
+                (Ok(a), Ok(b)) => a.real().partial_cmp(&b.real()),
+                _ => Some(a.cmp(b)),
+            };
+            let Some(order) = order else { return shown(false) };
+            shown(match name {
+                "eq" => order.is_eq(),
+                "ne" => order.is_ne(),
+                "gt" => order.is_gt(),
+                "ge" => order.is_ge(),
+                "lt" => order.is_lt(),
+                _ => order.is_le(),
+            })
+        }
+        "not" => shown(!truth(one()?)?),
+        "and" => shown(truths()?.into_iter().all(|value| value)),
+        "nand" => shown(!truths()?.into_iter().all(|value| value)),
+        "or" => shown(truths()?.into_iter().any(|value| value)),
+        "nor" => shown(!truths()?.into_iter().any(|value| value)),
+        "xor" => shown(truths()?.into_iter().filter(|value| *value).count() % 2 == 1),
+        "if" => {
+            let yes = truth(one()?)?;
+            Ok(words.get(if yes { 1 } else { 2 }).cloned().unwrap_or_default())
+        }
+        "in" => shown(words.split_first().is_some_and(|(what, list)| list.contains(what))),
+        "first" => Ok(words.first().cloned().unwrap_or_default()),
+        "cat" => Ok(words.concat()),
+        "now" => Ok(clock::seconds(clock::time_of_day(clock::now_ns()))),
+        "random" => random(&numbers()?),
+        "sprintf" => sprintf(words),
+        "length" => Ok(words.join(" ").len().to_string()),
+        "unquote" => Ok(words.join(" ")),
+        "htons" | "ntohs" => Ok(u16::read(one()?)?.swap_bytes().to_string()),
+        _ => Ok(u32::read(one()?)?.swap_bytes().to_string()),
+    }
+}
+
+fn fold(
+    numbers: &[Number],
+    start: Number,
+    whole: impl Fn(i64, i64) -> Option<i64>,
+    real: impl Fn(f64, f64) -> f64,
+) -> Result<String, String> {
+    Ok(numbers.iter().fold(start, |a, b| join(a, *b, &whole, &real)).text())
+}
+
+/// The first number, and what the others make of it.
+fn first_of(
+    numbers: &[Number],
+    whole: impl Fn(i64, i64) -> Option<i64>,
+    real: impl Fn(f64, f64) -> f64,
+) -> Result<String, String> {
+    let Some((first, rest)) = numbers.split_first() else { return Err("no numbers".into()) };
+    let made = rest.iter().fold(*first, |a, b| join(a, *b, &whole, &real));
+    match made {
+        Number::Real(real) if !real.is_finite() => Err("division by zero".into()),
+        made => Ok(made.text()),
+    }
+}
+
+fn join(
+    a: Number,
+    b: Number,
+    whole: &impl Fn(i64, i64) -> Option<i64>,
+    real: &impl Fn(f64, f64) -> f64,
+) -> Number {
+    if let (Number::Whole(a), Number::Whole(b)) = (a, b)
+        && let Some(made) = whole(a, b)
+    {
+        return Number::Whole(made);
+    }
+    Number::Real(real(a.real(), b.real()))
+}
+
+/// A number below the only bound, or between two.
+fn random(bounds: &[Number]) -> Result<String, String> {
+    use std::hash::{BuildHasher, Hasher, RandomState};
+    let word = RandomState::new().build_hasher().finish();
+    let (low, high) = match bounds {
+        [] => (0, i64::MAX),
+        [Number::Whole(bound)] => (0, bound.saturating_sub(1)),
+        [Number::Whole(low), Number::Whole(high)] => (*low, *high),
+        _ => return Err("`random` takes whole numbers".into()),
+    };
+    let count = u128::try_from(i128::from(high) - i128::from(low) + 1).unwrap_or(0);
+    if count == 0 {
+        return Err("`random`: there is no number between these".into());
+    }
+    let chosen = i128::from(low) + i128::try_from(u128::from(word) % count).unwrap_or(0);
+    Ok(chosen.to_string())
+}
+
+/// `%d %x %05d %s %%` and the like.
+fn sprintf(words: &[String]) -> Result<String, String> {
+    let Some((format, mut values)) = words.split_first() else { return Err("no format".into()) };
+    let mut out = String::new();
+    let mut rest = format.chars().peekable();
+    while let Some(c) = rest.next() {
+        if c != '%' {
+            out.push(c);
+            continue;
+        }
+        if rest.next_if_eq(&'%').is_some() {
+            out.push('%');
+            continue;
+        }
+        let (mut left, mut zero, mut plus, mut width, mut digits) =
+            (false, false, false, 0_usize, None);
+        loop {
+            match rest.peek() {
+                Some('-') => left = true,
+                Some('0') if width == 0 && digits.is_none() => zero = true,
+                Some('+') => plus = true,
+                Some(' ' | '#' | 'l' | 'h' | 'q') => {}
+                Some('.') => digits = Some(0_usize),
+                Some(&digit) if digit.is_ascii_digit() => {
+                    let value = digits.as_mut().unwrap_or(&mut width);
+                    *value = (*value * 10 + digit as usize - '0' as usize).min(1000);
+                }
+                _ => break,
+            }
+            rest.next();
+        }
+        let Some((value, more)) = values.split_first() else { return Err("too few values".into()) };
+        values = more;
+        let whole = || i64::read(value).map_err(|words| format!("`{value}` is {words}"));
+        let text = match rest.next() {
+            Some('d' | 'i') if plus && whole()? >= 0 => format!("+{value}"),
+            Some('d' | 'i' | 'u') => whole()?.to_string(),
+            Some('x') => format!("{:x}", whole()?),
+            Some('X') => format!("{:X}", whole()?),
+            Some('o') => format!("{:o}", whole()?),
+            Some('c') => char::from(u8::read(value).unwrap_or(b'?')).to_string(),
+            Some('s') => value.chars().take(digits.unwrap_or(usize::MAX)).collect(),
+            Some('f' | 'g' | 'e') => {
+                let value = Number::read(value)?.real();
+                format!("{value:.*}", digits.unwrap_or(6))
+            }
+            _ => return Err("a format that is not known".into()),
+        };
+        let fill = width.saturating_sub(text.len());
+        match (left, zero) {
+            (true, _) => out.extend(text.chars().chain(std::iter::repeat_n(' ', fill))),
+            (_, zero) => {
+                out.extend(
+                    std::iter::repeat_n(if zero { '0' } else { ' ' }, fill).chain(text.chars()),
+                );
+            }
+        }
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str) -> String {
+        let mut words = text.split(' ').map(str::to_owned);
+        let name = words.next().unwrap();
+        let words: Vec<_> = words.filter(|word| !word.is_empty()).collect();
+        call(&name, &words).unwrap().unwrap_or_else(|words| format!("error: {words}"))
+    }
+
+    #[test]
+    fn numbers_and_truths() {
+        for (text, want) in [
+            ("add 1 2", "3"),
+            ("add", "0"),
+            ("sub 5 1 1", "3"),
+            ("mul 2 1.5", "3"),
+            ("div 3 2", "1.5"),
+            ("div 4 2", "2"),
+            ("idiv 7 2", "3"),
+            ("mod -1 3", "2"),
+            ("rem -1 3", "-1"),
+            ("add 9223372036854775807 1", "9223372036854776000"),
+            ("neg 3", "-3"),
+            ("abs -3", "3"),
+            ("min 3 0x2 7", "2"),
+            ("max 3 2 7.5", "7.5"),
+            ("eq 1 0x1", "true"),
+            ("eq a a", "true"),
+            ("lt 2 10", "true"),
+            ("ge 2 10", "false"),
+            ("not false", "true"),
+            ("and true 1 yes", "true"),
+            ("or false 0", "false"),
+            ("xor true true true", "true"),
+            ("if true a b", "a"),
+            ("if 0 a", ""),
+            ("in b a c", "false"),
+            ("in b b c", "true"),
+            ("sprintf %03d-%x-%s|%-3d|%5.2f%% 7 255 z 1 1.5", "007-ff-z|1  | 1.50%"),
+            ("htons 1", "256"),
+            ("random 1", "0"),
+            ("div 1 0", "error: division by zero"),
+            ("add x", "error: `x` is no number"),
+            ("random 0", "error: `random`: there is no number between these"),
+        ] {
+            assert_eq!(of(text), want, "{text}");
+        }
+        assert!(call("nothing", &[]).is_none());
+    }
+}

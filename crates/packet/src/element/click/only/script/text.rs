@@ -1,0 +1,187 @@
+//! Values in the text of a script: `$name`, `${name}`, and `$(handler parameter)`.
+//!
+//! Source: click(5) and the manual page of Click's `Script`. Nothing is put in between single quotes. Between double
+//! quotes what is put in is escaped, so that it stays one text. Names that nothing is known of stay as they are.
+
+use crate::language::unquote;
+
+/// What values are taken from.
+pub(crate) trait Values {
+    /// Value of a variable, if there is one.
+    fn variable(&self, name: &str) -> Option<String>;
+    /// What a handler or function gives.
+    fn call(&self, text: &str) -> String;
+}
+
+/// The text with all values put in; quotes stay.
+pub(crate) fn expand(text: &str, values: &dyn Values) -> String {
+    let bytes = text.as_bytes();
+    let (mut out, mut at, mut double) = (String::new(), 0, false);
+    while at < bytes.len() {
+        match bytes[at] {
+            b'\'' if !double => {
+                let end = text[at + 1..].find('\'').map_or(text.len(), |end| at + end + 2);
+                out.push_str(&text[at..end]);
+                at = end;
+            }
+            b'"' => {
+                double = !double;
+                out.push('"');
+                at += 1;
+            }
+            b'\\' if double => {
+                let end = text[at + 1..].chars().next().map_or(at + 1, |c| at + 1 + c.len_utf8());
+                out.push_str(&text[at..end]);
+                at = end;
+            }
+            b'$' => {
+                let (end, value) = reference(text, at, values);
+                match value {
+                    Some(value) if double => {
+                        for c in value.chars() {
+                            if matches!(c, '"' | '\\' | '$') {
+                                out.push('\\');
+                            }
+                            out.push(c);
+                        }
+                    }
+                    Some(value) => out.push_str(&value),
+                    None => out.push_str(&text[at..end]),
+                }
+                at = end;
+            }
+            _ => {
+                let more = text[at + 1..].find(['\'', '"', '\\', '$']);
+                let end = more.map_or(text.len(), |more| at + 1 + more);
+                out.push_str(&text[at..end]);
+                at = end;
+            }
+        }
+    }
+    out
+}
+
+/// Where the reference at `at` ends, and its value.
+fn reference(text: &str, at: usize, values: &dyn Values) -> (usize, Option<String>) {
+    let rest = &text[at + 1..];
+    match rest.as_bytes().first() {
+        Some(b'(') => match closing(rest) {
+            Some(end) => {
+                let inner = expand(&rest[1..end], values);
+                (at + 2 + end, Some(values.call(&inner)))
+            }
+            None => (text.len(), None),
+        },
+        Some(b'{') => {
+            let Some(end) = rest.find('}') else { return (text.len(), None) };
+            let (name, usual) = match rest[1..end].split_once('-') {
+                Some((name, usual)) => (name, Some(usual.to_owned())),
+                None => (&rest[1..end], None),
+            };
+            (at + 2 + end, values.variable(name).or(usual))
+        }
+        Some(b'$' | b'?' | b'#') => (at + 2, values.variable(&rest[..1])),
+        _ => {
+            let name = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
+            let len = rest.bytes().take_while(|&b| name(b)).count();
+            if len == 0 {
+                return (at + 1, None);
+            }
+            (at + 1 + len, values.variable(&rest[..len]))
+        }
+    }
+}
+
+/// Where the parenthesis that `text` begins with is closed.
+fn closing(text: &str) -> Option<usize> {
+    let (mut depth, mut quote, mut escaped) = (0_usize, None, false);
+    for (at, byte) in text.bytes().enumerate() {
+        match (quote, byte) {
+            _ if escaped => escaped = false,
+            (Some(b'"'), b'\\') => escaped = true,
+            (Some(open), byte) if open == byte => quote = None,
+            (Some(_), _) => {}
+            (None, b'"' | b'\'') => quote = Some(byte),
+            (None, b'(') => depth += 1,
+            (None, b')') => {
+                depth -= 1;
+                if depth == 0 {
+                    return Some(at);
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// The text that a quoted one stands for.
+pub(crate) fn plain(text: &str) -> String {
+    String::from_utf8_lossy(&unquote(text)).into_owned()
+}
+
+/// The first word, and what follows it.
+pub(crate) fn first_word(text: &str) -> (&str, &str) {
+    let text = text.trim();
+    let (mut quote, mut escaped) = (None, false);
+    for (at, byte) in text.bytes().enumerate() {
+        match (quote, byte) {
+            _ if escaped => escaped = false,
+            (Some(b'"'), b'\\') => escaped = true,
+            (Some(open), byte) if open == byte => quote = None,
+            (Some(_), _) => {}
+            (None, b'"' | b'\'') => quote = Some(byte),
+            (None, byte) if byte.is_ascii_whitespace() => return (&text[..at], text[at..].trim()),
+            _ => {}
+        }
+    }
+    (text, "")
+}
+
+/// All words, without their quotes.
+pub(crate) fn words(mut text: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    loop {
+        let (word, rest) = first_word(text);
+        if word.is_empty() {
+            return words;
+        }
+        words.push(plain(word));
+        text = rest;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Some3;
+
+    impl Values for Some3 {
+        fn variable(&self, name: &str) -> Option<String> {
+            match name {
+                "x" => Some("a \"b\"".into()),
+                "1" => Some("one".into()),
+                "$" => Some("7".into()),
+                _ => None,
+            }
+        }
+
+        fn call(&self, text: &str) -> String {
+            format!("<{text}>")
+        }
+    }
+
+    #[test]
+    fn values_are_put_in() {
+        let of = |text: &str| plain(&expand(text, &Some3));
+        assert_eq!(of("$x!"), "a b!");
+        assert_eq!(of("\"$x!\""), "a \"b\"!");
+        assert_eq!(of("'$x' $1 ${1}2 $12"), "$x one one2 $12");
+        assert_eq!(expand("$(f $(g $1) \")\") $$", &Some3), "<f <g one> \")\"> 7");
+        assert_eq!(of("${y-2} $y \"\\$x\" $"), "2 $y $x $");
+        assert_eq!(of("$(f"), "$(f");
+        assert_eq!(words("a 'b c' \"d e\"f  g"), ["a", "b c", "d ef", "g"]);
+        assert_eq!(first_word(" write  a b "), ("write", "a b"));
+    }
+}

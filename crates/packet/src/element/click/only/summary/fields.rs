@@ -1,0 +1,519 @@
+//! The fields of a summary of IP packets: how each is read from a packet and written into a new one.
+//!
+//! Source: the manual pages of Click's `ToIPSummaryDump` and `FromIPSummaryDump`.
+
+use std::fmt::Write as _;
+use std::net::Ipv4Addr;
+
+use super::tcp_options;
+use crate::element::click::only::annotations::Annotations;
+use crate::element::click::only::clock::{SECOND_NS, read_seconds, seconds};
+use crate::frame::wire::icmp::PROTOCOL_ICMP;
+use crate::frame::wire::protocol::{TCP, UDP};
+use crate::language::{Value, unquote};
+
+/// A field.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Field {
+    None,
+    Timestamp,
+    NanoTimestamp,
+    Seconds,
+    Micros,
+    MicrosInAll,
+    FirstTimestamp,
+    Src,
+    Dst,
+    Len,
+    Proto,
+    Id,
+    Tos,
+    Ttl,
+    Sum,
+    HeaderLen,
+    Frag,
+    FragOffset,
+    CaptureLen,
+    SrcPort,
+    DstPort,
+    Seq,
+    Ack,
+    Flags,
+    Window,
+    Urgent,
+    Options,
+    UdpLen,
+    PayloadLen,
+    Payload,
+    IcmpType,
+    IcmpCode,
+    IcmpId,
+    IcmpSeq,
+    Count,
+    Link,
+    Direction,
+    Aggregate,
+    WireLen,
+    EthSrc,
+    EthDst,
+}
+
+use Field::{
+    Ack, Aggregate, CaptureLen, Count, Direction, Dst, DstPort, EthDst, EthSrc, FirstTimestamp,
+    Flags, Frag, FragOffset, HeaderLen, IcmpCode, IcmpId, IcmpSeq, IcmpType, Id, Len, Link, Micros,
+    MicrosInAll, NanoTimestamp, Options, Payload, PayloadLen, Proto, Seconds, Seq, Src, SrcPort,
+    Sum, Timestamp, Tos, Ttl, UdpLen, Urgent, Window, WireLen,
+};
+
+/// Names of fields; the first of one is how it is written.
+const NAMES: &[(&str, Field)] = &[
+    ("none", Field::None),
+    ("timestamp", Timestamp),
+    ("ts", Timestamp),
+    ("utimestamp", Timestamp),
+    ("ntimestamp", NanoTimestamp),
+    ("ts_sec", Seconds),
+    ("sec", Seconds),
+    ("ts_usec", Micros),
+    ("usec", Micros),
+    ("ts_usec1", MicrosInAll),
+    ("usec1", MicrosInAll),
+    ("first_timestamp", FirstTimestamp),
+    ("ip_src", Src),
+    ("src", Src),
+    ("ip_dst", Dst),
+    ("dst", Dst),
+    ("ip_len", Len),
+    ("len", Len),
+    ("length", Len),
+    ("ip_proto", Proto),
+    ("proto", Proto),
+    ("ip_p", Proto),
+    ("ip_id", Id),
+    ("id", Id),
+    ("ip_tos", Tos),
+    ("tos", Tos),
+    ("ip_ttl", Ttl),
+    ("ttl", Ttl),
+    ("ip_sum", Sum),
+    ("ip_hl", HeaderLen),
+    ("ip_frag", Frag),
+    ("frag", Frag),
+    ("ip_fragoff", FragOffset),
+    ("fragoff", FragOffset),
+    ("ip_capture_len", CaptureLen),
+    ("sport", SrcPort),
+    ("dport", DstPort),
+    ("tcp_seq", Seq),
+    ("tcp_ack", Ack),
+    ("tcp_flags", Flags),
+    ("tcp_win", Window),
+    ("tcp_window", Window),
+    ("tcp_urp", Urgent),
+    ("tcp_opt", Options),
+    ("udp_len", UdpLen),
+    ("payload_len", PayloadLen),
+    ("payload_length", PayloadLen),
+    ("payload", Payload),
+    ("icmp_type", IcmpType),
+    ("icmp_code", IcmpCode),
+    ("icmp_flowid", IcmpId),
+    ("icmp_id", IcmpId),
+    ("icmp_seq", IcmpSeq),
+    ("icmp_sequence", IcmpSeq),
+    ("count", Count),
+    ("packets", Count),
+    ("pkt_count", Count),
+    ("link", Link),
+    ("direction", Direction),
+    ("aggregate", Aggregate),
+    ("agg", Aggregate),
+    ("wire_len", WireLen),
+    ("eth_src", EthSrc),
+    ("eth_dst", EthDst),
+];
+
+impl Value for Field {
+    fn read(text: &str) -> Result<Self, String> {
+        let found = NAMES.iter().find(|(name, _)| *name == text).map(|(_, field)| *field);
+        found.ok_or_else(|| "no field of a summary".to_owned())
+    }
+}
+
+impl Field {
+    pub(crate) fn name(self) -> &'static str {
+        NAMES.iter().find(|(_, field)| *field == self).map_or("none", |(name, _)| name)
+    }
+}
+
+/// A packet, as fields are read from it.
+#[derive(Clone, Copy)]
+pub(crate) struct Seen<'a> {
+    /// The whole frame.
+    pub(crate) frame: &'a [u8],
+    /// Where the network header is.
+    pub(crate) network: usize,
+    pub(crate) paint: u8,
+    pub(crate) annotations: Annotations,
+}
+
+/// Two bytes of a header.
+pub(crate) fn word(bytes: &[u8], at: usize) -> Option<u16> {
+    bytes.get(at..at + 2).map(|b| u16::from_be_bytes([b[0], b[1]]))
+}
+
+/// Four bytes of a header.
+pub(crate) fn long(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..at + 4).map(|b| u32::from_be_bytes([b[0], b[1], b[2], b[3]]))
+}
+
+impl<'a> Seen<'a> {
+    /// The packet from its IPv4 header on, as long as it states.
+    pub(crate) fn ip(&self) -> Option<&'a [u8]> {
+        let packet = self.frame.get(self.network..)?;
+        let whole = packet.len() >= 20 && packet[0] >> 4 == 4;
+        let stated = usize::from(word(packet, 2)?);
+        whole.then(|| &packet[..packet.len().min(stated.max(20))])
+    }
+
+    /// Its transport header, of a protocol, where it is no later fragment.
+    pub(crate) fn transport(&self) -> Option<(u8, &'a [u8])> {
+        let ip = self.ip()?;
+        let first = word(ip, 6)? & 0x1fff == 0;
+        let header = usize::from(ip[0] & 15) * 4;
+        ip.get(header..).filter(|_| first).map(|transport| (ip[9], transport))
+    }
+
+    fn of(&self, protocol: u8) -> Option<&'a [u8]> {
+        self.transport().filter(|(found, _)| *found == protocol).map(|(_, transport)| transport)
+    }
+
+    /// What is behind the transport header, or behind the network header.
+    pub(crate) fn payload(&self) -> Option<&'a [u8]> {
+        let ip = self.ip()?;
+        let Some((protocol, transport)) = self.transport() else {
+            return ip.get(usize::from(ip[0] & 15) * 4..);
+        };
+        let header = match protocol {
+            TCP => usize::from(transport.get(12)? >> 4) * 4,
+            UDP | PROTOCOL_ICMP => 8,
+            _ => 0,
+        };
+        Some(transport.get(header..).unwrap_or_default())
+    }
+
+    /// Text of a field; `None` where the packet does not have it.
+    pub(crate) fn text(&self, field: Field) -> Option<String> {
+        let a = &self.annotations;
+        let mac = |at: usize| {
+            let bytes = self.frame.get(at..at + 6).filter(|_| self.network >= 14)?;
+            let digits: Vec<String> = bytes.iter().map(|b| format!("{b:02X}")).collect();
+            Some(digits.join("-"))
+        };
+        let ip = || self.ip();
+        let number = |number: u16| number.to_string();
+        Some(match field {
+            Field::None => return None,
+            Timestamp => seconds(a.timestamp_ns),
+            NanoTimestamp => {
+                format!(
+                    "{}.{:09}",
+                    a.timestamp_ns.div_euclid(SECOND_NS),
+                    a.timestamp_ns.rem_euclid(SECOND_NS)
+                )
+            }
+            Seconds => a.timestamp_ns.div_euclid(SECOND_NS).to_string(),
+            Micros => (a.timestamp_ns.rem_euclid(SECOND_NS) / 1000).to_string(),
+            MicrosInAll => a.timestamp_ns.div_euclid(1000).to_string(),
+            FirstTimestamp => seconds(a.first_ns),
+            Src => Ipv4Addr::from_bits(long(ip()?, 12)?).to_string(),
+            Dst => Ipv4Addr::from_bits(long(ip()?, 16)?).to_string(),
+            Len => number(word(ip()?, 2)?),
+            Proto => match ip()?[9] {
+                TCP => "T".into(),
+                UDP => "U".into(),
+                PROTOCOL_ICMP => "I".into(),
+                other => other.to_string(),
+            },
+            Id => number(word(ip()?, 4)?),
+            Tos => ip()?[1].to_string(),
+            Ttl => ip()?[8].to_string(),
+            Sum => number(word(ip()?, 10)?),
+            HeaderLen => (ip()?[0] & 15).to_string(),
+            Frag => match word(ip()?, 6)? {
+                bits if bits & 0x1fff != 0 => "f".into(),
+                bits if bits & 0x2000 != 0 => "F".into(),
+                bits if bits & 0x4000 != 0 => "!".into(),
+                _ => ".".into(),
+            },
+            FragOffset => {
+                let bits = word(ip()?, 6)?;
+                let more = if bits & 0x2000 != 0 { "+" } else { "" };
+                format!("{}{more}", (bits & 0x1fff) * 8)
+            }
+            CaptureLen => ip()?.len().to_string(),
+            SrcPort | DstPort => {
+                let (protocol, transport) = self.transport()?;
+                let at = if field == SrcPort { 0 } else { 2 };
+                number(word(transport, at).filter(|_| matches!(protocol, TCP | UDP))?)
+            }
+            Seq => long(self.of(TCP)?, 4)?.to_string(),
+            Ack => long(self.of(TCP)?, 8)?.to_string(),
+            Flags => flags(*self.of(TCP)?.get(13)?),
+            Window => number(word(self.of(TCP)?, 14)?),
+            Urgent => number(word(self.of(TCP)?, 18)?),
+            Options => {
+                let tcp = self.of(TCP)?;
+                let header = usize::from(tcp.get(12)? >> 4) * 4;
+                tcp_options::text(tcp.get(20..header).unwrap_or_default())
+            }
+            UdpLen => number(word(self.of(UDP)?, 4)?),
+            PayloadLen => (self.payload()?.len() + a.extra_length as usize).to_string(),
+            Payload => quoted(self.payload()?),
+            IcmpType => self.of(PROTOCOL_ICMP)?.first()?.to_string(),
+            IcmpCode => self.of(PROTOCOL_ICMP)?.get(1)?.to_string(),
+            IcmpId => number(word(self.of(PROTOCOL_ICMP)?, 4)?),
+            IcmpSeq => number(word(self.of(PROTOCOL_ICMP)?, 6)?),
+            Count => (1 + u64::from(a.extra_packets)).to_string(),
+            Link => self.paint.to_string(),
+            Direction => match self.paint {
+                0 => ">".into(),
+                1 => "<".into(),
+                other => other.to_string(),
+            },
+            Aggregate => a.aggregate.to_string(),
+            WireLen => (self.frame.len() as u64 + u64::from(a.extra_length)).to_string(),
+            EthSrc => mac(6)?,
+            EthDst => mac(0)?,
+        })
+    }
+}
+
+/// Letters of TCP's flags, from the lowest on.
+const FLAGS: &[u8; 8] = b"FSRPAUEW";
+
+/// Flags as letters; a point for none.
+pub(crate) fn flags(bits: u8) -> String {
+    let set = FLAGS.iter().enumerate().filter(|(at, _)| bits >> at & 1 != 0);
+    let text: String = set.map(|(_, letter)| char::from(*letter)).collect();
+    if text.is_empty() { ".".into() } else { text }
+}
+
+/// Bytes between double quotes.
+fn quoted(bytes: &[u8]) -> String {
+    let mut text = String::from("\"");
+    for &byte in bytes {
+        match byte {
+            b'"' | b'\\' | b'$' => text.extend(['\\', char::from(byte)]),
+            b'\n' => text.push_str("\\n"),
+            b'\t' => text.push_str("\\t"),
+            b'\r' => text.push_str("\\r"),
+            b' '..=b'~' => text.push(char::from(byte)),
+            other => {
+                // A text takes all.
+                let _ = write!(text, "\\{other:03o}");
+            }
+        }
+    }
+    text.push('"');
+    text
+}
+
+/// What a row of a summary says of a packet.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Described {
+    pub(crate) annotations: Annotations,
+    pub(crate) paint: Option<u8>,
+    pub(crate) src: u32,
+    pub(crate) dst: u32,
+    pub(crate) len: Option<u16>,
+    pub(crate) proto: Option<u8>,
+    id: u16,
+    tos: u8,
+    ttl: Option<u8>,
+    sum: Option<u16>,
+    fragment: u16,
+    pub(crate) ports: [u16; 2],
+    seq: u32,
+    ack: u32,
+    flags: u8,
+    window: u16,
+    urgent: u16,
+    options: Vec<u8>,
+    udp_len: Option<u16>,
+    payload_len: Option<u32>,
+    pub(crate) payload: Vec<u8>,
+    icmp: [u8; 2],
+    icmp_rest: [u16; 2],
+    has_icmp: bool,
+}
+
+impl Described {
+    /// Takes a field; `None` where the text does not fit it.
+    pub(crate) fn take(&mut self, field: Field, text: &str) -> Option<()> {
+        if text == "-" && field != Field::None {
+            return Some(());
+        }
+        match field {
+            Field::None | CaptureLen | HeaderLen | WireLen | EthSrc | EthDst => {}
+            Timestamp | NanoTimestamp => self.annotations.timestamp_ns = read_seconds(text)?,
+            Seconds => {
+                let part = self.annotations.timestamp_ns.rem_euclid(SECOND_NS);
+                self.annotations.timestamp_ns =
+                    i64::read(text).ok()?.checked_mul(SECOND_NS)? + part;
+            }
+            Micros => {
+                let whole = self.annotations.timestamp_ns.div_euclid(SECOND_NS) * SECOND_NS;
+                self.annotations.timestamp_ns = whole + i64::from(u32::read(text).ok()?) * 1000;
+            }
+            MicrosInAll => {
+                self.annotations.timestamp_ns = i64::read(text).ok()?.checked_mul(1000)?
+            }
+            FirstTimestamp => self.annotations.first_ns = read_seconds(text)?,
+            Src => self.src = Ipv4Addr::read(text).ok()?.to_bits(),
+            Dst => self.dst = Ipv4Addr::read(text).ok()?.to_bits(),
+            Len => self.len = Some(u16::read(text).ok()?),
+            Proto => self.proto = Some(protocol(text)?),
+            Id => self.id = u16::read(text).ok()?,
+            Tos => self.tos = u8::read(text).ok()?,
+            Ttl => self.ttl = Some(u8::read(text).ok()?),
+            Sum => self.sum = Some(u16::read(text).ok()?),
+            Frag => {
+                self.fragment = match text {
+                    "." => 0,
+                    "!" => 0x4000,
+                    "F" => 0x2000,
+                    // Somewhere behind the first.
+                    "f" => 100,
+                    _ => return None,
+                };
+            }
+            FragOffset => {
+                let (offset, more) = match text.strip_suffix('+') {
+                    Some(offset) => (offset, 0x2000),
+                    None => (text, 0),
+                };
+                self.fragment = (u16::read(offset).ok()? / 8) | more;
+            }
+            SrcPort => self.ports[0] = u16::read(text).ok()?,
+            DstPort => self.ports[1] = u16::read(text).ok()?,
+            Seq => self.seq = u32::read(text).ok()?,
+            Ack => self.ack = u32::read(text).ok()?,
+            Flags => self.flags = read_flags(text)?,
+            Window => self.window = u16::read(text).ok()?,
+            Urgent => self.urgent = u16::read(text).ok()?,
+            Options => self.options = tcp_options::read(text)?,
+            UdpLen => self.udp_len = Some(u16::read(text).ok()?),
+            PayloadLen => self.payload_len = Some(u32::read(text).ok()?),
+            Payload => self.payload = unquote(text).into_owned(),
+            IcmpType | IcmpCode => {
+                self.icmp[usize::from(field == IcmpCode)] = u8::read(text).ok()?;
+                self.has_icmp = true;
+            }
+            IcmpId => self.icmp_rest[0] = u16::read(text).ok()?,
+            IcmpSeq => self.icmp_rest[1] = u16::read(text).ok()?,
+            Count => self.annotations.extra_packets = u32::read(text).ok()?.checked_sub(1)?,
+            Link => self.paint = Some(u8::read(text).ok()?),
+            Direction => {
+                self.paint = Some(match text {
+                    ">" => 0,
+                    "<" => 1,
+                    other => u8::read(other).ok()?,
+                });
+            }
+            Aggregate => self.annotations.aggregate = u32::read(text).ok()?,
+        }
+        Some(())
+    }
+
+    /// The packet, of a protocol unless it states one; bytes that it should have and nothing is known of are zeros where
+    /// `zero`, and an annotation otherwise.
+    pub(crate) fn packet(&mut self, usual: u8, zero: bool, checksum: bool) -> Vec<u8> {
+        let protocol = self.proto.unwrap_or(if self.has_icmp { PROTOCOL_ICMP } else { usual });
+        let mut ip = vec![0x45, self.tos, 0, 0];
+        ip.extend(self.id.to_be_bytes());
+        ip.extend(self.fragment.to_be_bytes());
+        ip.extend([self.ttl.unwrap_or(100), protocol, 0, 0]);
+        ip.extend(self.src.to_be_bytes());
+        ip.extend(self.dst.to_be_bytes());
+        if self.fragment & 0x1fff == 0 {
+            self.transport(protocol, &mut ip);
+        }
+        ip.extend(&self.payload);
+        let wanted = match (self.len, self.payload_len) {
+            (Some(len), _) => usize::from(len),
+            (None, Some(len)) => ip.len() - self.payload.len() + len as usize,
+            (None, None) => ip.len(),
+        };
+        let total = wanted.clamp(20, 65_535);
+        if total < ip.len() && self.len.is_none() {
+            ip.truncate(total);
+        }
+        if zero && total > ip.len() {
+            ip.resize(total, 0);
+        }
+        let extra = total.saturating_sub(ip.len());
+        self.annotations.extra_length = u32::try_from(extra).unwrap_or(0);
+        let stated = u16::try_from(total).unwrap_or(u16::MAX);
+        ip[2..4].copy_from_slice(&stated.to_be_bytes());
+        if protocol == UDP && self.fragment & 0x1fff == 0 && ip.len() >= 28 {
+            let len = self.udp_len.unwrap_or(stated - 20);
+            ip[24..26].copy_from_slice(&len.to_be_bytes());
+        }
+        if checksum {
+            super::fill_checksums(&mut ip);
+        }
+        if let Some(sum) = self.sum {
+            ip[10..12].copy_from_slice(&sum.to_be_bytes());
+        }
+        ip
+    }
+
+    fn transport(&self, protocol: u8, out: &mut Vec<u8>) {
+        match protocol {
+            TCP => {
+                out.extend(self.ports.map(u16::to_be_bytes).concat());
+                out.extend(self.seq.to_be_bytes());
+                out.extend(self.ack.to_be_bytes());
+                let words = u8::try_from(5 + self.options.len() / 4).unwrap_or(15);
+                out.extend([words << 4, self.flags]);
+                out.extend(self.window.to_be_bytes());
+                out.extend([0, 0]);
+                out.extend(self.urgent.to_be_bytes());
+                out.extend(&self.options);
+            }
+            UDP => {
+                out.extend(self.ports.map(u16::to_be_bytes).concat());
+                out.extend([0; 4]);
+            }
+            PROTOCOL_ICMP => {
+                out.extend(self.icmp);
+                out.extend([0, 0]);
+                out.extend(self.icmp_rest.map(u16::to_be_bytes).concat());
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A protocol: a letter, a name or a number.
+pub(crate) fn protocol(text: &str) -> Option<u8> {
+    match text {
+        "T" | "tcp" | "TCP" => Some(TCP),
+        "U" | "udp" | "UDP" => Some(UDP),
+        "I" | "icmp" | "ICMP" => Some(PROTOCOL_ICMP),
+        other => u8::read(other).ok(),
+    }
+}
+
+fn read_flags(text: &str) -> Option<u8> {
+    if let Ok(bits) = u8::read(text) {
+        return Some(bits);
+    }
+    if text == "." {
+        return Some(0);
+    }
+    text.bytes().try_fold(0, |bits, letter| {
+        FLAGS.iter().position(|&known| known == letter).map(|at| bits | 1 << at)
+    })
+}

@@ -1,0 +1,181 @@
+//! `ToIPSummaryDump`: writes a line about each packet.
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::Write as _;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::fields::{Field, Seen};
+use crate::element::click::only::annotations::Annotations;
+use crate::element::click::only::console;
+use crate::frame::Batch;
+use crate::graph::{Context, Element, ElementClass, Made};
+use crate::language::ClassSpec;
+
+pub(crate) const TO: ElementClass = ElementClass {
+    spec: ClassSpec::new("ToIPSummaryDump", "1/0-1", "a/a", "x/x"),
+    summary: "writes a line about each packet; drops them there, or passes them",
+    configure: |setup| {
+        let file = setup.args.positional_arg("FILENAME")?;
+        let fields = setup.list::<Field>("FIELDS");
+        let contents = setup.list::<Field>("CONTENTS");
+        let data = setup.list::<Field>("DATA");
+        let header = setup.args.keyword("HEADER");
+        for ignored in ["VERBOSE", "MULTIPACKET", "BAD_PACKETS", "CAREFUL_TRUNC", "BINARY"] {
+            setup.args.keyword::<bool>(ignored)?;
+        }
+        setup.args.keyword_arg("BANNER")?;
+        setup.args.keyword_arg("CREATOR")?;
+        setup.args.finish()?;
+        let name: String = setup.args.read(&file, "FILENAME")?;
+        let fields =
+            fields?.or(contents?).or(data?).unwrap_or_else(|| vec![Field::Src, Field::Dst]);
+        let opened = match name.as_str() {
+            "-" => None,
+            _ => {
+                let opened = setup.policy.output(&name);
+                opened.map_err(|error| setup.args.refuse(&file, &format!("{name}: {error}")))?
+            }
+        };
+        // Made anew, but not before it is known that the configuration is run.
+        let to = Arc::new(Mutex::new(To { file: opened, console: name == "-", begun: false }));
+        let (ends, header, fields) =
+            (setup.outputs == 0, header?.unwrap_or(true), Arc::from(fields));
+        Ok(Made::new(move |instance| {
+            let to = (!instance.is_dry_run()).then(|| to.clone());
+            let dump = Dump { to, fields: Arc::clone(&fields), header, ends };
+            dump.begin();
+            dump
+        }))
+    },
+};
+
+/// Where lines go.
+struct To {
+    file: Option<File>,
+    console: bool,
+    begun: bool,
+}
+
+impl To {
+    fn write(&mut self, text: &str) {
+        if self.console {
+            return console::out(text);
+        }
+        if let Some(file) = &mut self.file
+            && let Err(error) = file.write_all(text.as_bytes())
+        {
+            console::err(&format!("ToIPSummaryDump: {error}\n"));
+            self.file = None;
+        }
+    }
+}
+
+struct Dump {
+    to: Option<Arc<Mutex<To>>>,
+    fields: Arc<[Field]>,
+    header: bool,
+    ends: bool,
+}
+
+impl Dump {
+    fn begin(&self) {
+        let Some(to) = &self.to else { return };
+        let mut to = to.lock().unwrap_or_else(PoisonError::into_inner);
+        if std::mem::replace(&mut to.begun, true) {
+            return;
+        }
+        if let Some(file) = &to.file {
+            // A FIFO has no length.
+            let _ = file.set_len(0);
+        }
+        if self.header {
+            let names: Vec<_> = self.fields.iter().map(|field| field.name()).collect();
+            to.write(&format!("!IPSummaryDump 1.3\n!data {}\n", names.join(" ")));
+        }
+    }
+}
+
+impl Element for Dump {
+    fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
+        if let Some(to) = &self.to {
+            let mut lines = String::new();
+            for i in 0..batch.len() {
+                let meta = batch.meta()[i];
+                let seen = Seen {
+                    frame: batch.bytes(i),
+                    network: meta.network.into(),
+                    paint: meta.paint,
+                    annotations: Annotations::of(batch, i),
+                };
+                for (at, &field) in self.fields.iter().enumerate() {
+                    let text = seen.text(field);
+                    let space = if at == 0 { "" } else { " " };
+                    // A text takes all.
+                    let _ = write!(lines, "{space}{}", text.as_deref().unwrap_or("-"));
+                }
+                lines.push('\n');
+            }
+            to.lock().unwrap_or_else(PoisonError::into_inner).write(&lines);
+        }
+        if self.ends {
+            cx.written(batch);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::element::click::only::console;
+    use crate::testing::{Rig, World};
+
+    fn summary(data: &str, fields: &str, more: &str) -> String {
+        console::collect();
+        let text = format!(
+            "f :: FromIPSummaryDump(DATA \"{data}\", STOP true, {more}) -> ToIPSummaryDump(-, HEADER false, FIELDS {fields})"
+        );
+        let mut rig = Rig::new(&World::new(), &text);
+        for _ in 0..50 {
+            rig.poll();
+            rig.bench.now_ns += 100_000_000;
+        }
+        assert!(rig.plan.is_stopped());
+        console::collected().out
+    }
+
+    #[test]
+    fn what_is_read_is_written() {
+        let row = "1.500000 1.2.3.4 5.6.7.8 T 10 20 3 4 SA mss1460 7 9 2";
+        let fields = "timestamp ip_src ip_dst ip_proto sport dport tcp_seq tcp_ack tcp_flags tcp_opt ip_ttl ip_tos link";
+        let out = summary(&format!("!data {fields}\n# none\n{row}\n"), fields, "CHECKSUM true");
+        assert_eq!(out, format!("{row}\n"));
+        let out = summary(
+            "!data src dst icmp_type icmp_code\n1.0.0.1 2.0.0.2 8 1 # more",
+            "proto icmp_type icmp_code sport ip_len",
+            "ZERO true",
+        );
+        assert_eq!(out, "I 8 1 - 28\n");
+        let out = summary(
+            "!proto U\n!data dst len direction payload\n1.0.0.1 40 < \\\"a b\\\"\n",
+            "proto len udp_len direction payload payload_len",
+            "TIMING false",
+        );
+        assert_eq!(out, "U 40 20 < \"a b\" 12\n", "what is not there is noted");
+    }
+
+    #[test]
+    fn times_are_kept() {
+        console::collect();
+        let text = "FromIPSummaryDump(DATA \"!data timestamp\n5\n5.25\n6\", TIMING true) -> c :: Counter -> Discard";
+        let mut rig = Rig::new(&World::new(), text);
+        let counts: Vec<_> = (0..12)
+            .map(|_| {
+                rig.poll();
+                rig.bench.now_ns += 100_000_000;
+                rig.read("c.count")
+            })
+            .collect();
+        assert_eq!(counts.concat(), "111222222233", "0, 0.25 and 1 s");
+        assert_eq!(rig.graph.due_ns(), None);
+    }
+}

@@ -1,0 +1,190 @@
+//! By the clock, one at a time: `TimedSource(INTERVAL, DATA)` makes a packet in each interval, `TimedSink(INTERVAL)` pulls one
+//! and drops it.
+//!
+//! Source: Click's elements of these names. Of several workers the first makes packets.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use crate::element::support::setting::Setting;
+use crate::frame::counters::{Count, PerWorker};
+use crate::frame::{BATCH, Batch, DropReason, FLAG_GENERATED};
+use crate::graph::{Context, Element, ElementClass, Inputs, Made};
+use crate::language::ClassSpec;
+
+pub(crate) const SOURCE: ElementClass = ElementClass {
+    spec: ClassSpec::new("TimedSource", "0/1", "h/h", "x/y"),
+    summary: "makes a packet in each interval",
+    configure: |setup| {
+        let interval = setup.args.optional::<Duration>("INTERVAL");
+        let data = setup.args.optional_arg("DATA")?;
+        let limit = setup.args.keyword::<i64>("LIMIT");
+        let active = setup.args.keyword("ACTIVE");
+        let stop = setup.args.keyword("STOP");
+        setup.args.keyword::<u32>("HEADROOM")?;
+        setup.args.finish()?;
+        let interval_ns = nanoseconds(interval?.unwrap_or(Duration::from_millis(500)));
+        let limit = u64::try_from(limit?.unwrap_or(-1)).unwrap_or(u64::MAX);
+        let active = Setting::new(active?.unwrap_or(true));
+        let stop = stop?.unwrap_or(false).then(|| setup.stop.clone());
+        let data: Arc<[u8]> = data.map_or_else(|| USUAL.into(), |data| data.bytes().into());
+        let counts = setup.keep::<PerWorker<Count>>();
+        let resets = Setting::<u32>::new(0);
+        let made_one = AtomicBool::new(false);
+        let made = Made::new({
+            let (active, counts, resets) = (active.clone(), counts.clone(), resets.clone());
+            move |instance| Source {
+                // Relaxed: instances are made by one thread, that of the first worker first.
+                works: !made_one.swap(true, Relaxed),
+                interval_ns,
+                next_ns: None,
+                limit,
+                data: data.clone(),
+                active: active.clone(),
+                count: counts.add(instance),
+                seen: resets.get(),
+                resets: resets.clone(),
+                stop: stop.clone(),
+                told: false,
+            }
+        });
+        let made = made
+            .polled()
+            .counter("count", &counts)
+            .command("reset", move || resets.change(|resets| resets.wrapping_add(1)));
+        Ok(active.handled(made, "active"))
+    },
+};
+
+pub(crate) const SINK: ElementClass = ElementClass {
+    spec: ClassSpec::new("TimedSink", "1/0", "l/h", "x/y"),
+    summary: "pulls a packet in each interval, and drops it",
+    configure: |setup| {
+        let interval = setup.args.optional::<Duration>("INTERVAL");
+        setup.args.finish()?;
+        let interval_ns = nanoseconds(interval?.unwrap_or(Duration::from_millis(500)));
+        Ok(Made::new(move |_| Sink { interval_ns, next_ns: None }))
+    },
+};
+
+/// Default payload.
+const USUAL: &[u8] = b"A packet of no meaning, sixty-four bytes long as the shortest frames";
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1)
+}
+
+struct Source {
+    works: bool,
+    interval_ns: u64,
+    /// Time of the next packet, once the first turn has come.
+    next_ns: Option<u64>,
+    limit: u64,
+    data: Arc<[u8]>,
+    active: Setting<bool>,
+    count: Arc<Count>,
+    resets: Setting<u32>,
+    seen: u32,
+    stop: Option<Arc<AtomicBool>>,
+    /// The end was requested.
+    told: bool,
+}
+
+impl Element for Source {
+    fn poll(&mut self, batch: &mut Batch, _: &mut dyn Inputs, cx: &mut Context<'_>) {
+        if !self.works {
+            return;
+        }
+        let next = *self.next_ns.get_or_insert(cx.now_ns.saturating_add(self.interval_ns));
+        let resets = self.resets.get();
+        if resets != self.seen {
+            self.seen = resets;
+            self.count.set(0);
+            self.told = false;
+        }
+        if cx.now_ns < next || !self.active.get() {
+            return;
+        }
+        // What was missed is not made up for.
+        let next = next.saturating_add(self.interval_ns);
+        self.next_ns = Some(next.max(cx.now_ns.saturating_sub(self.interval_ns)));
+        if self.count.read() >= self.limit {
+            if let Some(stop) =
+                self.stop.as_ref().filter(|_| !std::mem::replace(&mut self.told, true))
+            {
+                // Relaxed: whoever looks acts on it a round later.
+                stop.store(true, Relaxed);
+            }
+            return;
+        }
+        let Some(mut packet) = cx.pool.alloc() else { return };
+        if packet.set_len(self.data.len()) {
+            packet.bytes_mut().copy_from_slice(&self.data);
+            packet.meta.flags |= FLAG_GENERATED;
+            cx.counters.generated.add(1);
+            self.count.add(1);
+            batch.push(packet).expect("the batch of a turn is empty");
+        }
+    }
+
+    fn keeps_time(&self) -> bool {
+        self.works && self.active.get()
+    }
+
+    fn due_ns(&self) -> Option<u64> {
+        self.next_ns
+    }
+}
+
+struct Sink {
+    interval_ns: u64,
+    next_ns: Option<u64>,
+}
+
+impl Element for Sink {
+    fn poll(&mut self, batch: &mut Batch, inputs: &mut dyn Inputs, cx: &mut Context<'_>) {
+        let next = *self.next_ns.get_or_insert(cx.now_ns.saturating_add(self.interval_ns));
+        if cx.now_ns < next {
+            return;
+        }
+        let next = next.saturating_add(self.interval_ns);
+        self.next_ns = Some(next.max(cx.now_ns.saturating_sub(self.interval_ns)));
+        batch.set_limit(1);
+        inputs.pull(0, batch, cx);
+        batch.set_limit(BATCH);
+        for i in 0..batch.len() {
+            batch.discard(i, DropReason::Discarded);
+        }
+    }
+
+    fn keeps_time(&self) -> bool {
+        true
+    }
+
+    fn due_ns(&self) -> Option<u64> {
+        self.next_ns
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{Rig, World};
+
+    #[test]
+    fn one_in_each_interval() {
+        let text =
+            "s :: TimedSource(20ms, \\<07>, LIMIT 3, STOP true) -> q :: Queue -> TimedSink(40ms)";
+        let mut rig = Rig::new(&World::new(), text);
+        let mut lengths = String::new();
+        for _ in 0..12 {
+            rig.poll();
+            lengths += &rig.read("q.length");
+            rig.bench.now_ns += 10_000_000;
+        }
+        assert_eq!(
+            (lengths.as_str(), rig.read("s.count"), rig.plan.is_stopped()),
+            ("001111221111", "3".into(), true)
+        );
+    }
+}

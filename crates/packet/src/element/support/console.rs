@@ -1,0 +1,63 @@
+//! Where elements write for people: standard output and standard error, or what a test collects.
+
+use std::cell::RefCell;
+use std::io::Write as _;
+
+/// What was written, in a test.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Written {
+    /// To standard output.
+    pub out: String,
+    /// To standard error.
+    pub err: String,
+}
+
+thread_local! {
+    static COLLECTED: RefCell<Option<Written>> = const { RefCell::new(None) };
+}
+
+/// Collects from now on what elements of this thread write.
+pub fn collect() {
+    COLLECTED.with_borrow_mut(|collected| *collected = Some(Written::default()));
+}
+
+/// What was collected since; elements write to where they usually do again.
+pub fn collected() -> Written {
+    COLLECTED.with_borrow_mut(Option::take).unwrap_or_default()
+}
+
+/// Writes to standard output.
+pub(crate) fn out(text: &str) {
+    let kept = COLLECTED.with_borrow_mut(|collected| match collected {
+        Some(written) => {
+            written.out.push_str(text);
+            true
+        }
+        None => false,
+    });
+    if !kept {
+        let mut out = std::io::stdout().lock();
+        // Where nobody reads it there is nobody to tell.
+        let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    }
+}
+
+/// Writes a line to standard error.
+pub fn warn(line: &str) {
+    err(&format!("{line}\n"));
+}
+
+/// Writes to standard error.
+pub(crate) fn err(text: &str) {
+    let kept = COLLECTED.with_borrow_mut(|collected| match collected {
+        Some(written) => {
+            written.err.push_str(text);
+            true
+        }
+        None => false,
+    });
+    if !kept {
+        // As above.
+        let _ = std::io::stderr().lock().write_all(text.as_bytes());
+    }
+}

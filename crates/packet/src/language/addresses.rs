@@ -1,0 +1,117 @@
+//! Names of addresses: `AddressInfo(lan 10.0.0.1/24 02:00:00:00:00:01)` lets `lan` stand for each of them.
+//!
+//! Source: Click's `AddressInfo`. `NAME:ip`, `NAME:ipnet`, `NAME:bcast` and `NAME:eth` say which is meant; `NAME` is what the
+//! argument wants, and an address where that is a prefix. Names are those of the configuration that this thread planned
+//! last: handlers that other threads call know none of them.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::net::Ipv4Addr;
+
+use fingerpost_lpm::Prefix;
+use fingerpost_route::Mac;
+
+use super::value::Around;
+use super::{Arg, Configuration, Problems};
+
+/// The class that declares them.
+pub(crate) const CLASS_NAME: &str = "AddressInfo";
+
+/// What a name stands for.
+#[derive(Clone, Copy, Default)]
+struct Named {
+    own: Option<Around<u32>>,
+    mac: Option<Mac>,
+}
+
+thread_local! {
+    static NAMES: RefCell<HashMap<String, Named>> = RefCell::default();
+}
+
+/// Makes the names of a configuration known.
+pub(crate) fn declare(configuration: &Configuration) {
+    NAMES.with_borrow_mut(HashMap::clear);
+    let classes = configuration.elements().iter().map(|element| element.class.name);
+    for (number, _) in classes.enumerate().filter(|(_, name)| *name == CLASS_NAME) {
+        let mut problems = Problems::default();
+        for arg in configuration.args(number, &mut problems).rest() {
+            // The element reports what is wrong.
+            let _ = add(&arg);
+        }
+    }
+}
+
+/// Adds one name with its addresses.
+pub(crate) fn add(arg: &Arg<'_>) -> Result<(), String> {
+    let mut words = arg.words();
+    let name: String = words.next().ok_or("a name and its addresses are missing")?.value()?;
+    let mut named = NAMES.with_borrow(|names| names.get(&name).copied().unwrap_or_default());
+    for word in words {
+        if let Ok(own) = word.value::<Around<u32>>() {
+            named.own = Some(own);
+        } else if let Ok(mac) = word.value::<Mac>() {
+            named.mac = Some(mac);
+        } else if word.value::<Around<u128>>().is_err() {
+            return Err(format!("`{}` is no address", word.raw()));
+        }
+    }
+    NAMES.with_borrow_mut(|names| names.insert(name, named));
+    Ok(())
+}
+
+fn find(text: &str) -> Option<(Named, &str)> {
+    let (name, kind) = text.split_once(':').unwrap_or((text, ""));
+    let named = NAMES.with_borrow(|names| names.get(name).copied())?;
+    Some((named, kind))
+}
+
+/// The address of a name.
+pub(super) fn addr(text: &str) -> Option<Ipv4Addr> {
+    let (prefix, len) = prefix(text)?;
+    (len == 32).then(|| Ipv4Addr::from_bits(prefix))
+}
+
+/// Address and prefix length of a name.
+pub(super) fn prefix(text: &str) -> Option<(u32, u8)> {
+    let (named, kind) = find(text)?;
+    let own = named.own?;
+    match kind {
+        "" | "ip" | "ipaddr" | "ip4" => Some((own.addr, 32)),
+        "ipnet" | "ip4net" | "net" => Some((own.prefix.addr(), own.prefix.len())),
+        "bcast" | "bcast4" => Some((Prefix::masked(own.addr, own.prefix.len()).last(), 32)),
+        _ => None,
+    }
+}
+
+/// The Ethernet address of a name.
+pub(super) fn mac(text: &str) -> Option<Mac> {
+    let (named, kind) = find(text)?;
+    named.mac.filter(|_| matches!(kind, "" | "eth" | "ether" | "ethernet"))
+}
+
+/// Types that no name stands for.
+pub(super) fn none<T>(_: &str) -> Option<T> {
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::language::Value;
+    use crate::testing::{Rig, World};
+
+    #[test]
+    fn names_stand_for_what_is_wanted() {
+        let text = "AddressInfo(lan 1.2.3.4/20 2:0:0:0:0:1, other 2-0-0-0-0-2);
+            rt :: LinearIPLookup(lan 0, lan:ipnet 1, lan:bcast 2); Idle -> rt; rt => Discard, Discard, Discard;
+            FromDevice(a) -> EtherEncap(0x0800, lan, other:eth) -> ToDevice(b)";
+        let mut rig = Rig::new(&World::new(), text);
+        let table = rig.read("rt.table");
+        for row in ["1.2.3.4/32", "1.2.0.0/20", "1.2.15.255/32"] {
+            assert!(table.contains(row), "{table}");
+        }
+        let sent = rig.receive("a", &[&[7]]);
+        assert_eq!(sent[0].1[..12], [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1]);
+        assert!(Ipv4Addr::read("other").is_err() && Mac::read("lan:ip").is_err());
+    }
+}

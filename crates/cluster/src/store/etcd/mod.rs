@@ -57,7 +57,7 @@ struct Watching {
     since: Instant,
 }
 
-/// Longest life of a watch: nothing else tells a connection that the network between has forgotten from one without changes.
+/// Longest life of a watch: a connection that the network between has forgotten looks like one without changes.
 const WATCH: Duration = Duration::from_secs(60);
 
 /// Why a request failed.

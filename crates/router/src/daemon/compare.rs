@@ -161,7 +161,16 @@ impl Compare {
             crate::privilege::keep_nothing();
             read_all(&socket, &asked, &give);
         })?;
-        Ok(Self {
+        Ok(Self::with(every, requests, found, now))
+    }
+
+    fn with(
+        every: Duration,
+        requests: Sender<Request>,
+        found: Receiver<(u64, Found)>,
+        now: Instant,
+    ) -> Self {
+        Self {
             every,
             requests,
             found,
@@ -175,7 +184,7 @@ impl Compare {
             routes: 0,
             work: Duration::ZERO,
             counts: Counts::default(),
-        })
+        }
     }
 
     pub(super) fn counts(&self) -> Counts {
@@ -241,7 +250,7 @@ impl Compare {
             }
             Phase::First | Phase::Second => self.compare(control, source, left_out, now, began),
             Phase::Walk(_) => {
-                self.walk(control, source, left_out, began);
+                self.walk(control, source, left_out, (now, began));
                 Verdict::None
             }
             Phase::Mark(_) => Verdict::None,
@@ -324,7 +333,8 @@ impl Compare {
             self.phase = Phase::Mark(self.pass);
             return Verdict::Mark(self.pass);
         }
-        let same = control.source(source).routes == hashes.len() as u64;
+        // A route of the kernel that the RIB lacks may hide one that the kernel lacks.
+        let same = self.refused.is_empty() && control.source(source).routes == hashes.len() as u64;
         if same && self.suspects.is_empty() {
             self.blamed = HashSet::new();
             self.end(now);
@@ -347,7 +357,13 @@ impl Compare {
     }
 
     /// Looks up routes of the RIB in the dump.
-    fn walk(&mut self, control: &Control, source: SourceId, left_out: &[u8], began: Instant) {
+    fn walk(
+        &mut self,
+        control: &Control,
+        source: SourceId,
+        left_out: &[u8],
+        (now, began): (Instant, Instant),
+    ) {
         let phase = std::mem::replace(&mut self.phase, Phase::Second);
         let Phase::Walk(mut walk) = phase else { unreachable!("called for a walk") };
         while began.elapsed() < WORK {
@@ -355,6 +371,10 @@ impl Compare {
                 match walk.tables.get(walk.at) {
                     Some(&TableId::Routes(table)) => break table,
                     Some(TableId::Paths(_)) => walk.at += 1,
+                    None if self.suspects.is_empty() => {
+                        self.blamed = HashSet::new();
+                        return self.end(now);
+                    }
                     None => return self.begin_second(left_out),
                 }
             };
@@ -521,4 +541,60 @@ fn read_once(
     hashes.dedup();
     sink(Found::All(hashes));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use fingerpost_route::{ControlOptions, MAIN_TABLE, Target};
+
+    use super::*;
+
+    #[test]
+    fn a_route_that_is_missing_does_not_hide_one_too_many() {
+        let (v4, v6) = (fingerpost_lpm::v4().collect(), fingerpost_lpm::v6().collect());
+        let options = ControlOptions { v4, v6, connected_from_addresses: true };
+        let mut control = Control::new(options).unwrap();
+        let source = control.add_source("kernel", 0);
+        let update = |prefix: &str| {
+            let prefix = AnyPrefix::parse(prefix).unwrap();
+            RouteUpdate::new(RouteKey { table: MAIN_TABLE, prefix, metric: 0 }, Target::Blackhole)
+        };
+        let (lacking, stale) = (update("192.0.2.0/24"), update("198.51.100.0/24"));
+        control.handle(source, RouteEvent::Route(stale.clone()));
+
+        let (every, mut now) = (Duration::from_secs(1), Instant::now());
+        let ((requests, asked), (give, found)) = (channel(), sync_channel(WAITING));
+        let mut compare = Compare::with(every, requests, found, now);
+        compare.refused.insert(Item::Route(lacking.key));
+        let mut verdicts = Vec::new();
+        for _ in 0..20 {
+            now += every;
+            if let Ok(Request { pass, .. }) = asked.try_recv() {
+                give.send((pass, Found::Some(vec![Held::Route(lacking.clone())]))).unwrap();
+                give.send((pass, Found::All(vec![hash(&lacking.key)]))).unwrap();
+            }
+            match compare.turn(&control, source, true, &[], now) {
+                Verdict::None => {}
+                Verdict::Mark(number) => compare.marked(number, now),
+                Verdict::Lost(why) => verdicts.push(why),
+            }
+        }
+        let first = verdicts.first().expect("the stale route is found");
+        assert_eq!(first, "silent loss: 1 route differs, e.g. 198.51.100.0/24");
+        // With it gone nothing is left to find, and comparisons go on.
+        control.handle(source, RouteEvent::Withdraw(stale.key));
+        let (done, lost) = (compare.counts().done, verdicts.len());
+        for _ in 0..20 {
+            now += every;
+            if let Ok(Request { pass, .. }) = asked.try_recv() {
+                give.send((pass, Found::All(vec![hash(&lacking.key)]))).unwrap();
+            }
+            let verdict = compare.turn(&control, source, true, &[], now);
+            assert!(!matches!(verdict, Verdict::Lost(_)), "{verdict:?}");
+            if let Verdict::Mark(number) = verdict {
+                compare.marked(number, now);
+            }
+        }
+        assert!(compare.counts().done > done + 2 && lost > 0);
+    }
 }

@@ -18,7 +18,7 @@ pub use control::{
     Committed, Control, ControlOptions, Done, Ends, Gap, Happened, HopView, InterfaceSet,
     NeighborError, NeighborRequest, NeighborRow, NextHopState, Notice, ObjectPath, ObjectView,
     Operation, Outcome, Paths, Requested, RouteError, RouteFound, RouteRow, SnapshotError,
-    SnapshotId, SourceId, SourceReport, Takeover,
+    SnapshotId, SourceId, SourceLimits, SourceReport, Takeover,
 };
 pub use durations::Durations;
 pub use event::{

@@ -50,7 +50,7 @@ pub use neighbors::{NeighborError, NeighborRequest, NeighborRow};
 pub use objects::{HopView, ObjectPath, ObjectView};
 pub use query::RouteFound;
 pub use snapshot::{RouteRow, SnapshotError, SnapshotId};
-pub use sources::{SourceId, SourceReport};
+pub use sources::{SourceId, SourceLimits, SourceReport};
 
 use expiry::Expiry;
 use journal::Journal;
@@ -142,6 +142,11 @@ impl Control {
     /// to replace is withdrawn.
     pub fn note_refusals(&mut self, source: SourceId) {
         self.sources.get_mut(source).note_refusals();
+    }
+
+    /// Refuses routes of a source beyond these limits from now on.
+    pub fn limit(&mut self, source: SourceId, limits: SourceLimits) {
+        self.sources.get_mut(source).limit(limits);
     }
 
     /// Keys of refused routes of the source since the last call.

@@ -24,10 +24,10 @@ impl Control {
             self.sources.get_mut(source).note_refusal(key);
             return;
         }
-        if let Err(error) = self.add_table(key.table) {
+        if let Err(why) = self.admit(source, &key) {
             let source = self.sources.get_mut(source);
             source.note_refusal(key);
-            return source.refuse(&error);
+            return source.refuse(&why);
         }
         let (mut target, mut mtu) = (update.target, update.mtu);
         if update.append
@@ -57,6 +57,22 @@ impl Control {
                 }
             }
         }
+    }
+
+    /// Makes the table of a route, where the limits of its source let it have the route.
+    fn admit(&mut self, source: SourceId, key: &RouteKey) -> Result<(), String> {
+        let limits = self.sources.get(source);
+        let is_new = self.tables.get(key.table).is_none();
+        let tables = limits.full_of_tables().filter(|_| is_new);
+        let routes = limits.full().filter(|_| self.present(source, key).is_none());
+        if let Some(why) = tables.or(routes) {
+            return Err(format!("{}: {why}", key.prefix));
+        }
+        self.add_table(key.table).map_err(|error| error.to_string())?;
+        if is_new {
+            self.sources.get_mut(source).count_table();
+        }
+        Ok(())
     }
 
     fn refuse(&mut self, source: SourceId, key: &RouteKey, error: HopError) {

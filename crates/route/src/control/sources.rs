@@ -48,6 +48,15 @@ pub struct SourceReport {
     pub last_refusal: String,
 }
 
+/// How much a source may set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SourceLimits {
+    /// Most routes at a time.
+    pub routes: usize,
+    /// Most tables that there are for its routes alone; they stay when these are gone.
+    pub tables: usize,
+}
+
 /// Stamps have 8 bits, so they are renumbered after so many dumps, completed or abandoned: then none is further than 127
 /// from the present one. A storm that overruns a netlink socket abandons thousands of dumps in a second.
 const RENUMBER_AFTER: u8 = 100;
@@ -71,6 +80,9 @@ pub(super) struct Source {
     dump: Option<Dump>,
     /// Refused routes since they were last taken, of a source that wants to know.
     refusals: Option<Vec<RouteKey>>,
+    limits: Option<SourceLimits>,
+    /// Tables that were made for its routes.
+    tables: usize,
 }
 
 /// Links, addresses, neighbors and objects of a dump.
@@ -111,7 +123,16 @@ impl Sources {
             refused: 0,
             last_refusal: String::new(),
         };
-        self.all.push(Source { report, stamp: 0, ended: 0, dumps: 0, dump: None, refusals: None });
+        self.all.push(Source {
+            report,
+            stamp: 0,
+            ended: 0,
+            dumps: 0,
+            dump: None,
+            refusals: None,
+            limits: None,
+            tables: 0,
+        });
         SourceId(id)
     }
 
@@ -225,6 +246,27 @@ impl Source {
     /// Keys of refused routes since the last call.
     pub(super) fn take_refusals(&mut self) -> Vec<RouteKey> {
         self.refusals.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    pub(super) fn limit(&mut self, limits: SourceLimits) {
+        self.limits = Some(limits);
+    }
+
+    /// Why the source may have no further route; `None` where it may.
+    pub(super) fn full(&self) -> Option<&'static str> {
+        let most = self.limits?.routes as u64;
+        (self.report.routes >= most).then_some("a route too many (the limit is max_prefixes)")
+    }
+
+    /// Why no further table is made for its routes; `None` where one is.
+    pub(super) fn full_of_tables(&self) -> Option<&'static str> {
+        let most = self.limits?.tables;
+        (self.tables >= most).then_some("of a table too many (the limit is max_tables)")
+    }
+
+    /// Counts a table that was made for a route of it.
+    pub(super) fn count_table(&mut self) {
+        self.tables += 1;
     }
 
     /// Counts a route that cannot be taken.

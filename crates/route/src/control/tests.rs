@@ -347,6 +347,45 @@ fn a_route_that_is_refused_takes_the_place_of_the_one_before() {
     assert!(lab.control.has_key(lab.kernel, &Lab::key("192.0.2.0/24", 0)));
 }
 
+#[test]
+fn a_source_has_no_more_routes_and_tables_than_its_limits() {
+    let mut lab = lab();
+    let source = lab.control.add_source("fpm", 20);
+    lab.control.note_refusals(source);
+    lab.control.limit(source, SourceLimits { routes: 3, tables: 2 });
+    let before = lab.control.tables().len();
+    let key = |table, prefix| RouteKey { table, ..Lab::key(prefix, 0) };
+    let mut set = |key, target| {
+        lab.control.handle(source, RouteEvent::Route(RouteUpdate::new(key, target)));
+        let refused = lab.control.take_refusals(source);
+        let report = lab.control.source(source);
+        (refused, report.routes, report.last_refusal.clone())
+    };
+    // Refused for another reason: its table is there.
+    let (nowhere, tables) =
+        (Target::Path(Path { gateway: None, link: None, weight: 1 }), [101, 102]);
+    assert_eq!(set(key(101, "192.0.2.0/24"), nowhere).1, 0);
+    for (count, table) in (1..).zip(tables) {
+        assert_eq!(set(key(table, "192.0.2.0/24"), Target::Blackhole).1, count);
+    }
+    let beyond = key(103, "192.0.2.0/24");
+    let why = "192.0.2.0/24: of a table too many (the limit is max_tables)";
+    assert_eq!(set(beyond, Target::Blackhole), (vec![beyond], 2, why.to_owned()));
+    assert_eq!(set(key(101, "198.51.100.0/24"), Target::Blackhole).1, 3);
+    let beyond = key(MAIN_TABLE, "203.0.113.0/24");
+    let why = "203.0.113.0/24: a route too many (the limit is max_prefixes)";
+    assert_eq!(set(beyond, Target::Blackhole), (vec![beyond], 3, why.to_owned()));
+    // What is there may change, and what goes makes room.
+    assert_eq!(set(key(101, "192.0.2.0/24"), Target::Prohibit).0, []);
+    lab.control.handle(source, RouteEvent::Withdraw(key(102, "192.0.2.0/24")));
+    lab.control.handle(source, RouteEvent::Route(RouteUpdate::new(beyond, Target::Blackhole)));
+    assert_eq!((lab.control.source(source).routes, lab.control.tables().len()), (3, before + 2));
+    assert_eq!(lab.control.source(source).refused, 3);
+    // Another source is not concerned.
+    lab.route("203.0.113.0/24", via("10.0.1.9"));
+    assert!(lab.control.has_key(lab.kernel, &Lab::key("203.0.113.0/24", 0)));
+}
+
 /// A source that acknowledges its routes would else report them as offloaded.
 #[test]
 fn a_source_knows_of_routes_that_no_packet_is_forwarded_by() {

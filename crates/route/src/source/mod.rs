@@ -64,7 +64,8 @@ pub trait RouteSource: Send {
         let _ = (now, sink);
     }
     /// When the next message is due, of a source that keeps the times of a record: until then [`RouteSource::input`] takes
-    /// nothing. `None` when it takes more bytes.
+    /// nothing. Also the time of an input that stopped behind a message which took long: the rest is to be given again. `None`
+    /// when it takes more bytes.
     fn due(&self) -> Option<Instant> {
         None
     }
@@ -176,6 +177,8 @@ pub struct SessionSpec {
     pub number: u64,
     /// How much of the routes of a router's peers is kept.
     pub limits: Limits,
+    /// Most tables that are made for its routes.
+    pub tables: usize,
 }
 
 impl Default for SessionSpec {
@@ -186,6 +189,8 @@ impl Default for SessionSpec {
             acknowledge: true,
             number: 0,
             limits: Limits::default(),
+            // A table is never removed, and has two FIBs.
+            tables: 1024,
         }
     }
 }

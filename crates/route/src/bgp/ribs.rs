@@ -138,6 +138,11 @@ impl Ribs {
         Ok(number)
     }
 
+    /// Whether a peer has paths.
+    pub fn has_paths(&self, peer: PeerNumber) -> bool {
+        self.counts[peer as usize] > 0
+    }
+
     /// Removes a peer with its routes.
     pub fn remove_peer(&mut self, peer: PeerNumber, visit: &mut dyn FnMut(Change)) {
         self.clear_peer(peer, visit);

@@ -193,12 +193,18 @@ fn session(kind: &SourceKind, bytes: &[u8], size: usize) -> Session {
     let mut failed = false;
     for piece in bytes.chunks(size) {
         buffer.extend_from_slice(piece);
-        match source.input(&buffer, now, &mut |event| said.push(event)) {
-            Ok(taken) => drop(buffer.drain(..taken)),
-            Err(_) => {
-                failed = true;
-                break;
+        failed = loop {
+            match source.input(&buffer, now, &mut |event| said.push(event)) {
+                Ok(taken) => drop(buffer.drain(..taken)),
+                Err(_) => break true,
             }
+            // It stops behind what took long.
+            if source.due().is_none() {
+                break false;
+            }
+        };
+        if failed {
+            break;
         }
     }
     for event in &said {

@@ -23,7 +23,7 @@
 //! **End of the table.** By the rules of [`super::replay`]; the mark is End-of-RIB of all peers for each of their families,
 //! which FRR sends only for peers that were up before the session.
 //!
-//! Cost: about 1 us a route; memory for each path of each peer ([`Ribs`]).
+//! Cost: about 1 us a route; the loss of a peer that has routes looks at all prefixes, so the input stops behind it; memory for each path of each peer ([`Ribs`]).
 //! Limits: unicast; a message of at most 1 MiB; one path a prefix at a time; peers, prefixes and paths up to
 //! [`super::SessionSpec::limits`], beyond which they are rejected one by one, and the others are taken.
 
@@ -72,6 +72,10 @@ struct Bmp {
     over: bool,
     ribs: Ribs,
     messages: u64,
+    /// The latest message took a look at all prefixes.
+    was_long: bool,
+    /// Time of the input that stopped behind such a message.
+    due: Option<Instant>,
     rejected: Rejected,
 }
 
@@ -84,6 +88,8 @@ impl Bmp {
             over: false,
             ribs: Ribs::new(spec.session.limits),
             messages: 0,
+            was_long: false,
+            due: None,
             rejected: Rejected::default(),
         }
     }
@@ -100,6 +106,7 @@ impl RouteSource for Bmp {
             sink(RouteEvent::StartOfTable);
         }
         let given = bytes.len();
+        self.due = None;
         while let &[version, a, b, c, d, kind, ..] = bytes {
             let len = u32::from_be_bytes([a, b, c, d]) as usize;
             if version != VERSION || !(HEADER_BYTES..=MESSAGE_BYTES).contains(&len) {
@@ -127,6 +134,11 @@ impl RouteSource for Bmp {
                         .to_owned(),
                 });
             }
+            // The peers of a router often go together, and each of them takes as long.
+            if std::mem::take(&mut self.was_long) && !bytes.is_empty() {
+                self.due = Some(now);
+                break;
+            }
         }
         Ok(given - bytes.len())
     }
@@ -136,6 +148,10 @@ impl RouteSource for Bmp {
         if self.replay.completes(marked, now) {
             sink(RouteEvent::EndOfTable);
         }
+    }
+
+    fn due(&self) -> Option<Instant> {
+        self.due
     }
 
     fn rejected(&self) -> Rejected {
@@ -177,6 +193,7 @@ impl Bmp {
                         self.over = true;
                         return Ok(());
                     }
+                    self.was_long = self.ribs.has_paths(peer.number);
                     self.ribs.remove_peer(peer.number, &mut |change| sink(change.event()));
                 }
                 Ok(())
@@ -197,6 +214,7 @@ impl Bmp {
         let (sent, received) = (open(&mut body)?, open(&mut body)?);
         let mut changed = |change: Change| sink(change.event());
         if let Some(before) = self.peers.remove(&key) {
+            self.was_long = self.ribs.has_paths(before.number);
             self.ribs.remove_peer(before.number, &mut changed);
         }
         let external = sent.own_as != header.peer_as;

@@ -125,9 +125,15 @@ impl Session {
 
     fn input(&mut self, messages: &[Vec<u8>]) -> Vec<String> {
         let (mut events, bytes) = (Vec::new(), messages.concat());
-        let taken = self.bmp.input(&bytes, self.now, &mut |event| events.extend(said(event)));
-        assert_eq!(taken.unwrap(), bytes.len());
-        events
+        let mut taken = 0;
+        loop {
+            let sink = &mut |event| events.extend(said(event));
+            taken += self.bmp.input(&bytes[taken..], self.now, sink).unwrap();
+            if self.bmp.due().is_none() {
+                assert_eq!(taken, bytes.len());
+                return events;
+            }
+        }
     }
 
     fn wait(&mut self, seconds: u64) -> Vec<String> {
@@ -231,6 +237,31 @@ fn a_choice_of_the_router_that_is_refused_leaves_the_routes_of_its_peers() {
     assert_eq!(session.input(&[up_with(3, 0, [UNICAST; 2])]), [""; 0]);
     assert_eq!(session.rejected(), ["message 3: a peer too many (the limit is max_peers)"]);
     assert_eq!(session.input(&[announced(1, 2)]), ["10.0.0.0/8 192.0.2.2"]);
+}
+
+/// All peers of a router may go at once: what else there is to do must not wait for all of them.
+#[test]
+fn the_input_stops_behind_the_loss_of_a_peer_that_has_routes() {
+    let mut session = Session::new();
+    session.input(&[up(1), up(2), up(3), announced(1, 1), announced(2, 2)]);
+    let messages = [down(3), down(1), down(2), up(1), announced(1, 4)];
+    let bytes = messages.concat();
+    let (mut lens, mut taken) = (Vec::new(), 0);
+    while taken < bytes.len() {
+        let len = session.bmp.input(&bytes[taken..], session.now, &mut |_| ()).unwrap();
+        assert_eq!(session.bmp.due(), (taken + len < bytes.len()).then_some(session.now));
+        lens.push(len);
+        taken += len;
+    }
+    let len = |at: usize| messages[at].len();
+    assert_eq!(lens, [len(0) + len(1), len(2), len(3) + len(4)]);
+    // Behind the last message there is nothing to come back for; a peer that comes up again was lost before.
+    session.bmp.input(&down(1), session.now, &mut |_| ()).unwrap();
+    assert_eq!(session.bmp.due(), None);
+    session.input(&[up(1), announced(1, 4)]);
+    let again = [up(1), up(2)];
+    let taken = session.bmp.input(&again.concat(), session.now, &mut |_| ());
+    assert_eq!((taken, session.bmp.due()), (Ok(again[0].len()), Some(session.now)));
 }
 
 #[test]

@@ -192,12 +192,16 @@ pub(crate) struct Source {
     /// Most peers of a source of kind `bmp`; routes of any further one are rejected. Without it 1024.
     #[serde(default)]
     pub(crate) max_peers: Option<u32>,
-    /// Most prefixes of a source of kind `bmp`; any further one is rejected. Without it 4000000.
+    /// Most prefixes of a source of kind `bmp`, and most routes of a peer of kind `fpm`; any further one is rejected.
+    /// Without it 4000000.
     #[serde(default)]
     pub(crate) max_prefixes: Option<u32>,
     /// Most paths, of all prefixes and peers, of a source of kind `bmp`; any further one is rejected. Without it 50000000.
     #[serde(default)]
     pub(crate) max_paths: Option<u32>,
+    /// Most tables that are made for routes of a peer of kind `fpm`; routes of any further one are refused. Without it 1024.
+    #[serde(default)]
+    pub(crate) max_tables: Option<u32>,
     /// Where static routes of kind `fixed` are written, too: `kernel`, its route tables; without it nowhere.
     #[serde(default)]
     pub(crate) export: Option<Export>,
@@ -404,14 +408,19 @@ impl Source {
     /// What is wrong with the keys of a source whose peers connect, each with its key.
     fn check_sessions(&self) -> Vec<(&'static str, String)> {
         let mut wrong = self.check_kind();
-        for (key, value) in [
-            ("max_peers", self.max_peers),
-            ("max_prefixes", self.max_prefixes),
-            ("max_paths", self.max_paths),
+        for (key, value, kinds) in [
+            ("max_peers", self.max_peers, &["bmp"][..]),
+            ("max_prefixes", self.max_prefixes, &["bmp", "fpm"]),
+            ("max_paths", self.max_paths, &["bmp"]),
+            ("max_tables", self.max_tables, &["fpm"]),
         ] {
             let Some(value) = value else { continue };
-            if self.kind != "bmp" {
-                let what = format!("source {:?}: `{key}` goes with kind \"bmp\" only", self.kind);
+            if !kinds.contains(&self.kind.as_str()) {
+                let kinds = match kinds {
+                    [kind] => format!("kind {kind:?}"),
+                    kinds => format!("kinds \"{}\"", kinds.join("\" and \"")),
+                };
+                let what = format!("source {:?}: `{key}` goes with {kinds} only", self.kind);
                 wrong.push((key, what));
             } else if value == 0 {
                 wrong.push((key, format!("{key} must be at least 1")));
@@ -957,6 +966,14 @@ mod tests {
             (
                 "[[source]]\nkind = \"kernel\"\nliveness = \"neighbor\"",
                 "3: source \"kernel\": `liveness` goes with kind \"fixed\" only",
+            ),
+            (
+                "[[source]]\nkind = \"bmp\"\nmax_tables = 9",
+                "3: source \"bmp\": `max_tables` goes with kind \"fpm\" only",
+            ),
+            (
+                "[[source]]\nkind = \"fixed\"\nmax_prefixes = 9",
+                "3: source \"fixed\": `max_prefixes` goes with kinds \"bmp\" and \"fpm\" only",
             ),
             ("[groups]\nlayout = \"slot\"", "did you mean `slots`?"),
             ("[takeover]\nignore = [\"nftable\"]", "did you mean `nftables`?"),

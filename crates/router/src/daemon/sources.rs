@@ -107,21 +107,30 @@ pub(super) struct Configured {
 
 /// Numbers by kind and distance: a number cannot be returned, but it can be used again.
 #[derive(Default)]
-struct Idle(Vec<(&'static str, u8, SourceId)>);
+struct Idle {
+    numbers: Vec<(&'static str, u8, SourceId)>,
+    /// How many names of each kind were tried.
+    named: BTreeMap<&'static str, u32>,
+}
 
 impl Idle {
     /// A number for a source of this kind, which has a name of its own.
     fn number(&mut self, control: &mut Control, kind: &SourceKind, distance: u8) -> SourceId {
         let same = |&(name, at, _): &(&str, u8, SourceId)| name == kind.name && at == distance;
-        if let Some(at) = self.0.iter().position(same) {
-            return self.0.swap_remove(at).2;
+        if let Some(at) = self.numbers.iter().position(same) {
+            return self.numbers.swap_remove(at).2;
         }
-        let mut names = (1..).map(|n| match n {
-            1 => kind.name.to_owned(),
-            n => format!("{}-{n}", kind.name),
-        });
-        let known = |name: &String| control.sources().any(|source| source.name == *name);
-        let name = names.find(|name| !known(name)).expect("names do not end");
+        let tried = self.named.entry(kind.name).or_default();
+        let name = loop {
+            *tried += 1;
+            let name = match *tried {
+                1 => kind.name.to_owned(),
+                n => format!("{}-{n}", kind.name),
+            };
+            if !control.sources().any(|source| source.name == name) {
+                break name;
+            }
+        };
         control.add_source(&name, distance)
     }
 }
@@ -352,13 +361,13 @@ impl Configured {
         for id in ids {
             control.handle(id, RouteEvent::StartOfTable);
             control.handle(id, RouteEvent::EndOfTable);
-            self.idle.0.push((kind.name, distance, id));
+            self.idle.numbers.push((kind.name, distance, id));
         }
     }
 
     /// Whether the source of this number was taken away.
     pub(super) fn is_idle(&self, number: usize) -> bool {
-        self.idle.0.iter().any(|(_, _, id)| id.index() == number)
+        self.idle.numbers.iter().any(|(_, _, id)| id.index() == number)
     }
 
     /// State of the source of this number, if it is a configured one.
@@ -435,6 +444,7 @@ fn settings(source: &Source) -> Option<sessions::Settings> {
             paths: most(source.max_paths, usual.limits.paths),
             ..usual.limits
         },
+        tables: most(source.max_tables, usual.tables),
         ..usual
     };
     let listen = source.listen.as_deref().unwrap_or(listen);

@@ -596,6 +596,7 @@ fn settings(source: &Source) -> String {
         source.max_peers.map(|most| format!("max_peers {most}")),
         source.max_prefixes.map(|most| format!("max_prefixes {most}")),
         source.max_paths.map(|most| format!("max_paths {most}")),
+        source.max_tables.map(|most| format!("max_tables {most}")),
         source.exports_as().map(|protocol| format!("exported as protocol {protocol}")),
         source.probe().map(|every| format!("next hops probed every {} ms", every.as_millis())),
         source.peer.as_ref().map(|peer| format!("peer {peer}")),

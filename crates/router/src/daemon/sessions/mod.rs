@@ -7,7 +7,8 @@
 //! **Which seat.** A peer is known by its address. A new session takes the seat of one from this address that has
 //! ended, the latest first, and one that the peer has closed counts as ended even if not all of it was read. Two peers of
 //! one address that both restart may so exchange their seats: each table is complete again at its end, and routes
-//! of the other are missing until they are repeated. Peers with listening sockets of their own do not have this.
+//! of the other are missing until they are repeated. Peers with listening sockets of their own do not have this. A session
+//! without routes leaves its seat to any other, and there are [`MOST_SEATS`] at most.
 //!
 //! **Back-pressure.** A turn reads for [`BURST`] at most, then the routes are committed. A session is not read while
 //! [`MOST_UNSEEN`] of its events are not visible, or [`MOST_OUTPUT`] bytes wait to be written to it: the
@@ -21,8 +22,8 @@ use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
-use fingerpost_route::source::{SourceError, SourceKind, SourceSpec};
-use fingerpost_route::{Control, RouteEvent, SourceId};
+use fingerpost_route::source::{SessionSpec, SourceError, SourceKind, SourceSpec};
+use fingerpost_route::{Control, RouteEvent, SourceId, SourceLimits};
 use tracing::{info, warn};
 
 use crate::config::Listen;
@@ -34,6 +35,8 @@ use socket::Socket;
 const BURST: Duration = Duration::from_millis(4);
 /// Most sessions at a time of one listening socket, and most peers that are accepted in a turn.
 const MOST_SESSIONS: usize = 64;
+/// Most seats of one listening socket: each is a source of the control side, and those are never removed.
+const MOST_SEATS: usize = 256;
 
 /// Settings of a listening source.
 #[derive(Clone)]
@@ -55,6 +58,8 @@ pub(super) struct Listener {
     next: usize,
     /// No peer could be accepted, for want of descriptors: the socket, which stays readable, waits for the next turn.
     full: bool,
+    /// A peer found no seat, and none has since: that was reported.
+    crowded: bool,
 }
 
 /// One peer: what stays of it between its sessions.
@@ -108,7 +113,7 @@ impl Listener {
     /// When the address cannot be had.
     pub(super) fn open(settings: Settings) -> Result<Self, SourceError> {
         let socket = Socket::open(&settings.listen)?;
-        Ok(Self { settings, socket, seats: Vec::new(), next: 0, full: false })
+        Ok(Self { settings, socket, seats: Vec::new(), next: 0, full: false, crowded: false })
     }
 
     /// Settings of the sessions from now on. The listening socket and the distance stay.
@@ -173,14 +178,22 @@ impl Listener {
                 warn!(target: "source", source = name, "source {name}: a peer was sent away: {MOST_SESSIONS} are connected");
                 continue;
             }
-            let at = self.seat_for(peer, turn);
+            let Some(at) = self.seat_for(peer, turn) else {
+                if !std::mem::replace(&mut self.crowded, true) {
+                    let (name, peer, time) =
+                        (self.settings.kind.name, words(peer), self.settings.stale_after.as_secs());
+                    warn!(target: "source", source = name, peer, "source {name}: {peer} was sent away, and other new peers will be: routes of {MOST_SEATS} peers stay, of each for {time} s (stale_s) after its session");
+                }
+                continue;
+            };
+            self.crowded = false;
             taken += 1 + self.seats[at].begin(turn, &self.settings, stream);
         }
         taken + self.seats.iter_mut().map(|seat| seat.tick(turn, &self.settings)).sum::<usize>()
     }
 
-    /// The seat of a new session of this peer.
-    fn seat_for(&mut self, peer: Option<IpAddr>, turn: &mut Turn<'_>) -> usize {
+    /// The seat of a new session of this peer; `None` when all are taken.
+    fn seat_for(&mut self, peer: Option<IpAddr>, turn: &mut Turn<'_>) -> Option<usize> {
         let seats = || self.seats.iter().enumerate();
         let closed = seats().find(|(_, seat)| {
             seat.peer == peer && seat.session.as_ref().is_some_and(Session::is_closed)
@@ -192,13 +205,16 @@ impl Listener {
             .or_else(|| free().find(|(_, seat)| seat.left.is_none()));
         if let Some((at, _)) = found {
             self.seats[at].peer = peer;
-            return at;
+            return Some(at);
+        }
+        if self.seats.len() >= MOST_SEATS {
+            return None;
         }
         let id = (turn.number)(turn.control, &self.settings);
         self.add_seat(turn.control, id);
         let seat = self.seats.last_mut().expect("just added");
         seat.peer = peer;
-        self.seats.len() - 1
+        Some(self.seats.len() - 1)
     }
 
     /// Adds a seat for a peer to come.
@@ -243,6 +259,8 @@ impl Seat {
         };
         info!(target: "source", source = name, peer, "source {name}: session with {peer}");
         self.counts.sessions += 1;
+        let SessionSpec { limits, tables, .. } = spec.session;
+        turn.control.limit(self.id, SourceLimits { routes: limits.prefixes, tables });
         let mut session = Session::new(stream, source);
         let taken = session.start(turn.control, self.id, turn.now);
         self.session = Some(session);
@@ -259,9 +277,15 @@ impl Seat {
             End::Source(error) => format!("what it sends cannot be read: {error}"),
         };
         self.end();
-        let left = *self.left.get_or_insert(turn.now);
         let routes = turn.control.source(self.id).routes;
         let (name, peer) = (settings.kind.name, words(self.peer));
+        if routes == 0 {
+            self.left = None;
+            self.empty(turn);
+            warn!(target: "source", source = name, peer, routes, "source {name}: session with {peer} ended: {why}; it has no routes");
+            return taken + 2;
+        }
+        let left = *self.left.get_or_insert(turn.now);
         let time = settings.stale_after.saturating_sub(turn.now.saturating_duration_since(left));
         warn!(target: "source", source = name, peer, routes, stale_s = time.as_secs(), "source {name}: session with {peer} ended: {why}; its {routes} routes stay for {} s",
             time.as_secs());
@@ -275,6 +299,12 @@ impl Seat {
             self.counts.errors += session.rejected().count;
             self.counts.last_message = session.last_message().or(self.counts.last_message);
         }
+    }
+
+    /// Has routes and objects withdrawn: a table of none.
+    fn empty(&self, turn: &mut Turn<'_>) {
+        turn.control.handle(self.id, RouteEvent::StartOfTable);
+        turn.control.handle(self.id, RouteEvent::EndOfTable);
     }
 
     /// Does what is due: the end of a table, or that of routes without a session. Returns how many events that were.
@@ -292,8 +322,7 @@ impl Seat {
             return 0;
         }
         let routes = turn.control.source(self.id).routes;
-        turn.control.handle(self.id, RouteEvent::StartOfTable);
-        turn.control.handle(self.id, RouteEvent::EndOfTable);
+        self.empty(turn);
         let (name, peer) = (settings.kind.name, words(self.peer));
         let time = settings.stale_after.as_secs();
         warn!(target: "source", source = name, peer, routes, stale_s = time, "source {name}: {peer} has not come back in {time} s: its {routes} routes are withdrawn");

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use fingerpost_route::ControlOptions;
 use fingerpost_route::netlink::{Request, route};
-use fingerpost_route::source::{SessionSpec, find};
+use fingerpost_route::source::find;
 
 use super::*;
 use crate::log::tests::captured;
@@ -181,13 +181,68 @@ fn peers_at_a_time_have_a_seat_each() {
     let number = &mut |_: &mut Control, _: &Settings| panic!("there is a seat");
     let (control, now) = (&mut lab.control, lab.now);
     let mut turn = Turn { control, now, number };
-    assert_eq!(lab.listener.seat_for(None, &mut turn), 1);
+    assert_eq!(lab.listener.seat_for(None, &mut turn), Some(1));
     assert!(until.elapsed() < Duration::from_secs(5));
     lab.turn(NOW);
     lab.turn(NOW);
     lab.turn(SWEEP);
     assert_eq!(lab.routes(), [1, 1, 2]);
     assert_eq!(lab.listener.seats.len(), 3);
+}
+
+#[test]
+fn a_session_without_routes_keeps_no_seat() {
+    let mut lab = Lab::new("empty");
+    for _ in 0..3 {
+        drop(lab.peer());
+        lab.turn(NOW);
+        lab.turn(NOW);
+        assert!(lab.listener.seats[0].left.is_none() && lab.listener.seats[0].session.is_none());
+    }
+    assert!(lab.said.last().unwrap().ends_with("it has no routes"), "{:?}", lab.said);
+    assert_eq!((lab.listener.seats.len(), lab.report(0).sessions), (1, 3));
+    assert!(!lab.control.source(lab.listener.seats[0].id).dumping);
+}
+
+#[test]
+fn routes_of_a_peer_are_bounded() {
+    let mut lab = Lab::new("bounded");
+    lab.listener.settings.spec.session.limits.prefixes = 2;
+    let mut peer = lab.peer();
+    for n in 1..=3 {
+        peer.write_all(&frame(route::NEW, n)).unwrap();
+    }
+    lab.turn(NOW);
+    lab.turn(NOW);
+    assert_eq!(lab.routes(), [2]);
+    let source = lab.control.source(lab.listener.seats[0].id);
+    assert_eq!(source.refused, 1);
+    assert!(
+        source.last_refusal.ends_with("(the limit is max_prefixes)"),
+        "{}",
+        source.last_refusal
+    );
+}
+
+#[test]
+fn seats_are_bounded_and_a_peer_that_returns_has_its_own() {
+    let mut lab = Lab::new("many");
+    let peer = |n: usize| Some(IpAddr::from(u32::try_from(n).unwrap().to_be_bytes()));
+    let number = &mut |control: &mut Control, settings: &Settings| {
+        control.add_source(settings.kind.name, settings.distance)
+    };
+    let now = lab.now;
+    let mut turn = Turn { control: &mut lab.control, now, number };
+    for n in 0..MOST_SEATS {
+        let at = lab.listener.seat_for(peer(n), &mut turn);
+        assert_eq!(at, Some(n));
+        lab.listener.seats[n].left = Some(now);
+    }
+    assert_eq!(lab.listener.seat_for(peer(MOST_SEATS), &mut turn), None);
+    assert_eq!(lab.listener.seat_for(peer(7), &mut turn), Some(7));
+    lab.listener.seats[9].left = None;
+    assert_eq!(lab.listener.seat_for(peer(MOST_SEATS), &mut turn), Some(9));
+    assert_eq!(lab.listener.seats.len(), MOST_SEATS);
 }
 
 #[test]

@@ -50,6 +50,8 @@ const NEEDS: &[Need] = &[
     need("nfdump", "nfcapd", "samples by IPFIX, as a collector decodes them"),
     need("nfdump", "nfdump", "the records of these collectors"),
     need("nfdump-sflow", "sfcapd", "samples by sFlow"),
+    need("pmacct", "nfacctd", "samples by IPFIX, another collector"),
+    need("pmacct", "sfacctd", "samples by sFlow, another collector"),
     // The version that the shipped objects were made with; their bytes are compared.
     need("clang-14", "clang-14", "XDP programs from their sources"),
     need("llvm-14", "llvm-strip-14", "XDP programs, as small as they are shipped"),
@@ -69,6 +71,10 @@ const SERVICES: &[(&str, &str)] = &[
     ("etcd-server", "etcd.service"),
     ("nats-server", "nats-server.service"),
     ("nfdump", "nfdump.service"),
+    ("pmacct", "nfacctd.service"),
+    ("pmacct", "pmacctd.service"),
+    ("pmacct", "sfacctd.service"),
+    ("pmacct", "uacctd.service"),
     ("prometheus", "prometheus.service"),
 ];
 

@@ -8,8 +8,8 @@
 //! Invariants that the unsafe code of this file relies on:
 //! 1. Both mappings live until the buffer is dropped, with these sizes: one page, and one page and twice `bytes`.
 //! 2. The kernel writes no record between the consumer's position and the producer's, once it is whole.
-//! 3. Positions are multiples of 8, and a record ends before twice `bytes`: the kernel sees to it. A length that is at odds with that
-//!    is not believed.
+//! 3. Positions are multiples of 8, and a record ends before twice `bytes`: the kernel sees to it, and each length is checked
+//!    before it is used.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};

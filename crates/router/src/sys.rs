@@ -10,7 +10,7 @@
 use std::io;
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use fingerpost_route::netlink::{self, Messages};
@@ -292,9 +292,35 @@ fn set_options(
 static STOP: AtomicBool = AtomicBool::new(false);
 static RELOAD: AtomicBool = AtomicBool::new(false);
 
-extern "C" fn on_signal(_: libc::c_int) {
+extern "C" fn on_signal(signal: libc::c_int) {
     // Relaxed: a flag without data behind it.
     STOP.store(true, Ordering::Relaxed);
+    SIGNALS.fetch_or(bit(signal), Ordering::Relaxed);
+}
+
+/// Signals that came, by number.
+static SIGNALS: AtomicU32 = AtomicU32::new(0);
+
+fn bit(signal: libc::c_int) -> u32 {
+    u32::try_from(signal).ok().and_then(|signal| 1_u32.checked_shl(signal)).unwrap_or(0)
+}
+
+/// Catches more signals, as [`catch_signals`] does SIGINT: each of them is seen by [`take_signal`].
+#[cfg(feature = "click")]
+pub(crate) fn catch_these(signals: &[i32]) {
+    for &signal in signals {
+        catch(signal);
+    }
+}
+
+/// Whether a signal came that was caught, since it was last asked for; it requests no stop then.
+#[cfg(feature = "click")]
+pub(crate) fn take_signal(signal: i32) -> bool {
+    let came = SIGNALS.fetch_and(!bit(signal), Ordering::Relaxed) & bit(signal) != 0;
+    if came {
+        STOP.store(false, Ordering::Relaxed);
+    }
+    came
 }
 
 extern "C" fn on_hangup(_: libc::c_int) {
@@ -305,12 +331,16 @@ extern "C" fn on_hangup(_: libc::c_int) {
 /// Catches SIGINT and SIGTERM: from here on they only request a stop; see [`stop_asked`].
 pub(crate) fn catch_signals() {
     for signal in [libc::SIGINT, libc::SIGTERM] {
-        // SAFETY: all zeroes is a valid action.
-        let mut action: libc::sigaction = unsafe { zeroed() };
-        action.sa_sigaction = on_signal as extern "C" fn(libc::c_int) as usize;
-        // SAFETY: invariants 2 and 3.
-        unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
+        catch(signal);
     }
+}
+
+fn catch(signal: libc::c_int) {
+    // SAFETY: all zeroes is a valid action.
+    let mut action: libc::sigaction = unsafe { zeroed() };
+    action.sa_sigaction = on_signal as extern "C" fn(libc::c_int) as usize;
+    // SAFETY: invariants 2 and 3.
+    unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
 }
 
 /// Whether SIGINT or SIGTERM came since [`catch_signals`].

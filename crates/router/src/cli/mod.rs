@@ -2,6 +2,8 @@
 
 mod algorithms;
 mod at;
+#[cfg(feature = "click")]
+mod click;
 mod cluster;
 mod completions;
 mod config;
@@ -60,6 +62,8 @@ static COMMANDS: &[Command] = &[
     table::COMMAND,
     algorithms::COMMAND,
     graph::COMMAND,
+    #[cfg(feature = "click")]
+    click::COMMAND,
     trace::COMMAND,
     why::COMMAND,
     top::COMMAND,

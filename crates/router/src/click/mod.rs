@@ -8,6 +8,8 @@
 mod dry_run;
 mod ports;
 mod report;
+#[cfg(feature = "click")]
+pub(crate) mod single;
 mod statistics;
 mod tracing;
 mod workers;
@@ -264,7 +266,9 @@ impl Running {
         let seen = seen.chain(self.tracing.handlers(&self.plan));
         let seen = seen.chain([dry_run::handler(&self.plan, &self.workers)]);
         let handlers = seen.rev().fold(handlers, Handlers::global);
-        self.service.installed.install(Arc::new(handlers));
+        let handlers = Arc::new(handlers);
+        self.plan.installed().install(&handlers);
+        self.service.installed.install(handlers);
     }
 
     /// What it uses, a line each.

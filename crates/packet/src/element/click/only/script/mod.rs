@@ -1,16 +1,17 @@
-//! `Script(INSTRUCTION, ...)` carries out a small program, which reads and writes handlers; `DriverManager` is a script that
-//! decides when the router ends.
+//! `Script(INSTRUCTION, ...)` carries out a small program, which reads and writes handlers; `DriverManager` is a
+//! script that decides when the router ends.
 //!
-//! Source: Click's elements of these names. Instructions: `print`, `printn` `[>FILE|>>FILE] HANDLER|TEXT`, `read`, `readq`
-//! HANDLER, `write`, `writeq` HANDLER VALUE, `set`, `init` NAME VALUE, `save`, `append` HANDLER FILE, `label` NAME, `goto`
-//! LABEL [CONDITION], `loop`, `return` [VALUE], `exit`, `end`, `error` TEXT, `stop`, `pause` or `wait_stop` [COUNT], and `wait`
-//! or `wait_time` TIME. `$name`, `$1` and `$(HANDLER PARAMETER)` are put in; what the functions of `$( )` are is in the handlers of
-//! the element: `add`, `eq`, `if`, `sprintf` and others.
+//! Source: Click's elements of these names. Instructions: `print`, `printn` `[>FILE|>>FILE] HANDLER|TEXT`, `read`,
+//! `readq` HANDLER, `write`, `writeq` HANDLER VALUE, `set`, `init` NAME VALUE, `save`, `append` HANDLER FILE, `label`
+//! NAME, `goto` LABEL [CONDITION], `loop`, `return` [VALUE], `exit`, `end`, `error` TEXT, `stop`, `pause` or
+//! `wait_stop` [COUNT], and `wait` or `wait_time` TIME. `$name`, `$1` and `$(HANDLER PARAMETER)` are put in; what the
+//! functions of `$( )` are is in the handlers of the element: `add`, `eq`, `if`, `sprintf` and others.
 //!
-//! `TYPE` says what starts it: `ACTIVE` scripts start by themselves, `PASSIVE` ones when `run` is called, `PACKET` scripts (those
-//! with inputs) for each packet, which goes to the output that they `return`, 0 without one, and ends by `exit`. A `DRIVER`
-//! script, `DriverManager`, hears of each request that the router end: `pause` waits for one. When it is at its end, so is the
-//! router. Of several workers the first runs it. Differs: `TYPE SIGNAL` and `PROXY` are refused.
+//! `TYPE` says what starts it: `ACTIVE` scripts start by themselves, `PASSIVE` ones when `run` is called, `PACKET`
+//! scripts (those with inputs) for each packet, which goes to the output that they `return`, 0 without one, and ends
+//! by `exit`. A `DRIVER` script, `DriverManager`, hears of each request that the router end: `pause` waits for one.
+//! When it is at its end, so is the router. Of several workers the first runs it. Differs: `TYPE SIGNAL` and `PROXY`
+//! are refused.
 
 mod functions;
 mod program;
@@ -33,6 +34,7 @@ pub(crate) const SCRIPT: ElementClass = ElementClass {
     spec: ClassSpec::new("Script", "-/-", "ah/ah", "x/x").role(Role::Script),
     summary: "carries out a program that reads and writes handlers",
     configure: |setup| {
+        let mut signals = Vec::new();
         let kind = match setup.args.keyword_arg("TYPE")? {
             None if setup.inputs > 0 => Kind::Packet,
             None => Kind::Active,
@@ -41,16 +43,38 @@ pub(crate) const SCRIPT: ElementClass = ElementClass {
                 "PASSIVE" => Kind::Passive,
                 "DRIVER" => Kind::Driver,
                 "PACKET" | "PUSH" => Kind::Packet,
+                other if other.starts_with("SIGNAL") => {
+                    signals = arg.words().skip(1).map(|word| signal(word.raw())).collect();
+                    if signals.is_empty() || signals.contains(&None) {
+                        return Err(setup.args.refuse(&arg, "TYPE: a signal that is not known"));
+                    }
+                    Kind::Signal
+                }
                 other => {
-                    let words =
-                        format!("TYPE: `{other}` is none of ACTIVE, PASSIVE, DRIVER, PACKET");
+                    let known = "ACTIVE, PASSIVE, DRIVER, PACKET, SIGNAL";
+                    let words = format!("TYPE: `{other}` is none of {known}");
                     return Err(setup.args.refuse(&arg, &words));
                 }
             },
         };
-        configure(setup, kind)
+        let made = configure(setup, kind)?;
+        let numbers: Vec<String> = signals.into_iter().flatten().map(|n| n.to_string()).collect();
+        Ok(match kind {
+            Kind::Signal => made.handler(Handler::read("signals", move || numbers.join(" "))),
+            _ => made,
+        })
     },
 };
+
+/// Number of a signal.
+fn signal(name: &str) -> Option<u32> {
+    const SIGNALS: &[(&str, u32)] =
+        &[("HUP", 1), ("INT", 2), ("QUIT", 3), ("USR1", 10), ("USR2", 12), ("TERM", 15)];
+    let plain = name.strip_prefix("SIG").unwrap_or(name);
+    let named = SIGNALS.iter().find(|(known, _)| *known == plain).map(|(_, number)| *number);
+    // Those that cannot be caught, or mean that the program failed, are none.
+    named.or_else(|| u32::read(name).ok().filter(|number| SIGNALS.iter().any(|s| s.1 == *number)))
+}
 
 pub(crate) const DRIVER_MANAGER: ElementClass = ElementClass {
     spec: ClassSpec::new("DriverManager", "0/0", "a/a", "x/y").role(Role::Script),
@@ -165,8 +189,9 @@ impl Element for Runner {
         clock::round(cx.now_ns);
         // An end that is requested before it began is one that it waits for.
         self.script.run();
-        // Relaxed: whoever requested it does nothing else by it.
-        if self.script.kind == Kind::Driver && self.stop.swap(false, Relaxed) {
+        // Relaxed: whoever requested it does nothing else by it. The script's own request is none to itself.
+        let manages = self.script.kind == Kind::Driver && self.script.is_running();
+        if manages && self.stop.swap(false, Relaxed) {
             self.script.end_requested();
             self.script.run();
         }
@@ -232,7 +257,15 @@ mod tests {
         assert_eq!((out.as_str(), err.as_str()), ("", "Script@1: 1000000 jumps without a wait\n"));
         assert!(refused(&SCRIPT, "goto y, jump").contains("`jump` is no instruction"));
         assert!(refused(&SCRIPT, "goto y").contains("there is no label `y`"));
-        assert!(refused(&SCRIPT, "TYPE SIGNAL INT, print x").contains("`SIGNAL INT` is none of"));
+        assert!(
+            refused(&SCRIPT, "TYPE SIGNAL KILL, print x").contains("a signal that is not known")
+        );
+        assert!(refused(&SCRIPT, "TYPE PROXY, print x").contains("`PROXY` is none of"));
+        let mut rig =
+            Rig::new(&World::new(), "s :: Script(TYPE SIGNAL INT 10, set x 1, return $x)");
+        rig.poll();
+        let returned = rig.handlers.read("s.run", "").unwrap();
+        assert_eq!((rig.read("s.signals"), returned), ("2 10".into(), "1".into()));
     }
 
     #[test]
@@ -244,6 +277,8 @@ mod tests {
         let (_, _, stopped) =
             written("InfiniteSource(LIMIT 1, STOP true) -> Discard; DriverManager()", 5);
         assert!(stopped, "it waits once");
+        let (out, _, stopped) = written("DriverManager(print 'x', stop)", 2);
+        assert_eq!((out.as_str(), stopped), ("x\n", true));
         let (out, _, stopped) = written("DriverManager(wait 1s, print 'x')", 5);
         assert_eq!((out.as_str(), stopped), ("", false));
     }

@@ -29,6 +29,8 @@ pub(crate) enum Kind {
     Driver,
     /// It runs for each packet.
     Packet,
+    /// It runs when a signal comes: whoever hears of signals calls its handler `run`.
+    Signal,
 }
 
 /// One instruction.

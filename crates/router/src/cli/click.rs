@@ -1,0 +1,240 @@
+//! `fingerpost click`: a configuration of Click, by Click's command line.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use clap::{ArgAction, Args};
+use fingerpost_packet::OpenPolicy;
+use fingerpost_packet::handler::Handlers;
+use fingerpost_packet::handler::control_socket::Listen;
+use fingerpost_packet::language::Errors;
+
+use super::command::{Command, Exit, Failure, parsed};
+use super::output::message;
+use crate::click::ClickError;
+use crate::click::single::{Single, SingleOptions, read, seconds_since, text_of};
+use crate::sys;
+
+pub(super) const COMMAND: Command = Command {
+    name: "click",
+    summary: "Run a configuration of the Click modular router",
+    examples: "Examples:
+  $ fingerpost click router.click
+  $ fingerpost click -e 'InfiniteSource(LIMIT 3, STOP true) -> Print(x) -> Discard'
+  $ fingerpost click --simtime shaper.click RATE=1Mbps -h counter.count
+  $ fingerpost click -q -o flat.click router.click
+  $ fingerpost click flatten router.click
+
+The options are Click's. Without FILE and -e the configuration is read from standard input. \
+It runs in one thread until it ends itself (STOP, stop, DriverManager); nothing is printed but what it prints. \
+`fingerpost run FILE.click` runs it in several threads, with a report.",
+    arguments: Arguments::augment_args,
+    run: |matches, _| run(&parsed(matches)?),
+};
+
+#[derive(Args)]
+#[command(disable_help_flag = true)]
+struct Arguments {
+    /// `flatten`, the configuration, and values of its variables
+    #[arg(value_name = "FILE | VAR=VALUE")]
+    words: Vec<String>,
+    /// Configuration file
+    #[arg(short, long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// The configuration itself
+    #[arg(short, long, value_name = "TEXT")]
+    expression: Option<String>,
+    /// Print this read handler at the end; `*.NAME` prints that of all elements
+    #[arg(short, long, value_name = "[ELEMENT.]HANDLER")]
+    handler: Vec<String>,
+    /// Do not run it: initialize, print handlers, and quit
+    #[arg(short, long)]
+    quit: bool,
+    /// Write the configuration without compounds to a file, `-` for standard output
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Serve its handlers on a TCP port of this host; `PORT+` takes the next free one
+    #[arg(short, long, value_name = "PORT", value_parser = Listen::tcp)]
+    port: Vec<Listen>,
+    /// Serve its handlers on a Unix socket
+    #[arg(short, long, value_name = "SOCKET")]
+    unix_socket: Vec<PathBuf>,
+    /// Let the handler `hotconfig` replace it
+    #[arg(short = 'R', long)]
+    allow_reconfigure: bool,
+    /// Print on standard error how long it ran
+    #[arg(short, long)]
+    time: bool,
+    /// Threads: one runs it, whatever is given
+    #[arg(short = 'j', long, value_name = "N")]
+    threads: Option<u32>,
+    /// A virtual clock, which goes on as fast as there is nothing to do
+    #[arg(long)]
+    simtime: bool,
+    /// Print help
+    #[arg(long, action = ArgAction::Help)]
+    help: Option<bool>,
+}
+
+/// What Click reports when a configuration is refused.
+const REFUSED: &str = "Router could not be initialized!";
+
+fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let mut words = arguments.words.iter();
+    let mut file = arguments.file.clone();
+    let mut flatten = false;
+    let mut variables = Vec::new();
+    let is_name = |name: &str| {
+        !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+    };
+    if arguments.words.first().is_some_and(|word| word == "flatten") {
+        flatten = true;
+        words.next();
+    }
+    for word in words {
+        match word.split_once('=').filter(|(name, _)| is_name(name)) {
+            Some((name, value)) => variables.push((name.to_owned(), value.to_owned())),
+            None if file.is_none() && arguments.expression.is_none() => {
+                file = Some(PathBuf::from(word))
+            }
+            None => {
+                let words = format!("`{word}`: one configuration at a time");
+                return Err(Failure::new(Exit::Usage, words));
+            }
+        }
+    }
+    let (name, text) = match &arguments.expression {
+        Some(text) => ("config".to_owned(), text.clone()),
+        None => {
+            let path = file.unwrap_or_else(|| PathBuf::from("-"));
+            let name = if path.as_os_str() == "-" {
+                "<stdin>".to_owned()
+            } else {
+                path.display().to_string()
+            };
+            (name, text_of(&path)?)
+        }
+    };
+    let refused = |error| match error {
+        ClickError::Wrong(errors) => {
+            if report(&errors) {
+                eprintln!("{REFUSED}");
+            }
+            Failure::Reported(Exit::Failed)
+        }
+        error => Failure::from(error),
+    };
+    if flatten {
+        let policy = OpenPolicy::check();
+        let planned = read(&name, &text, &variables, None, &policy).map_err(refused)?;
+        return write_out(arguments.output.as_deref().unwrap_or(Path::new("-")), &planned.flat());
+    }
+    let planned = read(&name, &text, &variables, None, &OpenPolicy::default()).map_err(refused)?;
+    planned.warnings().for_each(message);
+    if let Some(path) = &arguments.output {
+        write_out(path, &planned.flat())?;
+    }
+    let sockets = arguments.unix_socket.iter().map(|path| Listen::Unix(path.display().to_string()));
+    let options = SingleOptions {
+        name,
+        variables: &variables,
+        sockets: arguments.port.iter().cloned().chain(sockets).collect(),
+        reconfigures: arguments.allow_reconfigure,
+        virtual_time: arguments.simtime,
+    };
+    sys::catch_signals();
+    let mut single = Single::start(planned, options).map_err(refused)?;
+    let start = Instant::now();
+    if !arguments.quit {
+        single.run(&mut sys::stop_asked);
+    }
+    print_handlers(single.handlers(), &arguments.handler)?;
+    if arguments.time {
+        eprintln!("{} s", seconds_since(start));
+    }
+    Ok(())
+}
+
+/// What Click says where an arrow has nothing before it: tools of its users look for it.
+const SYNTAX: (&str, &str) = ("no element before this arrow", "syntax error near '->'");
+
+/// Reports what is wrong with a configuration, in Click's form; whether all of it could be read.
+fn report(errors: &Errors) -> bool {
+    let mut about = String::new();
+    for error in &errors.reports {
+        let place = format!("{}:{}", error.place.file, error.place.line);
+        // An element's own words begin with its name and class.
+        let named = error.message.strip_prefix('`').and_then(|rest| {
+            let (name, rest) = rest.split_once("` (")?;
+            let (class, words) = rest.split_once("): ")?;
+            Some((format!("{place}: While configuring '{name} :: {class}':"), words))
+        });
+        match named {
+            Some((heading, words)) => {
+                if heading != about {
+                    eprintln!("{heading}");
+                }
+                eprintln!("  {words}");
+                about = heading;
+            }
+            None if error.message == SYNTAX.0 => {
+                eprintln!("{place}: {}", SYNTAX.1);
+                return false;
+            }
+            None => eprintln!("{place}: {}", error.message),
+        }
+        if let Some(hint) = &error.hint {
+            eprintln!("  hint: {hint}");
+        }
+    }
+    true
+}
+
+fn write_out(path: &Path, text: &str) -> Result<(), Failure> {
+    if path.as_os_str() == "-" {
+        return Ok(std::io::stdout().write_all(text.as_bytes())?);
+    }
+    let told = |error: std::io::Error| {
+        Failure::outside(error.kind(), format_args!("{}: {error}", path.display()))
+    };
+    std::fs::write(path, text).map_err(told)
+}
+
+/// Prints handlers as Click does: the value alone, or each below its name where there are several.
+fn print_handlers(handlers: &Handlers, names: &[String]) -> Result<(), Failure> {
+    let mut all = Vec::new();
+    let mut many = names.len() > 1;
+    for name in names {
+        match name.strip_prefix("*.") {
+            Some(own) => {
+                many = true;
+                let elements = handlers.configuration().elements().iter();
+                let of = elements.map(|element| format!("{}.{own}", element.name));
+                all.extend(of.filter(|name| handlers.find(name).is_ok_and(|h| h.is_readable())));
+            }
+            None => all.push(name.clone()),
+        }
+    }
+    let mut out = std::io::stdout().lock();
+    let mut failed = false;
+    for name in &all {
+        let mut value = match handlers.read(name, "") {
+            Ok(value) => value,
+            Err(error) => {
+                message(&error);
+                failed = true;
+                continue;
+            }
+        };
+        if !value.ends_with('\n') && (many || !value.is_empty()) {
+            value.push('\n');
+        }
+        if many {
+            writeln!(out, "{name}:\n{value}")?;
+        } else {
+            write!(out, "{value}")?;
+        }
+    }
+    if failed { Err(Failure::Reported(Exit::Failed)) } else { Ok(()) }
+}

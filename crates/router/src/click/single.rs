@@ -1,0 +1,323 @@
+//! A graph that runs in the calling thread, as Click's driver runs one: a turn of each element after the other, by the time
+//! of the host or by a virtual clock.
+//!
+//! The virtual clock (`--simtime`) begins at 1,000,000,000 seconds. It goes on by a microsecond a round while elements have
+//! something to do, and to the next time that an element waits for where none has; where one does not know its time, by a
+//! millisecond. The same configuration does the same each time.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
+use std::time::{Duration, Instant};
+
+use fingerpost_lpm::registry as algorithms;
+use fingerpost_packet::element::click::only::{clock, console};
+use fingerpost_packet::graph::Graph;
+use fingerpost_packet::graph::worker::{Command, Event, Worker, WorkerOptions, clock_start};
+use fingerpost_packet::handler::control_socket::{Listen, SessionOptions};
+use fingerpost_packet::handler::{Handler, Handlers};
+use fingerpost_packet::language::{Configuration, Language};
+use fingerpost_packet::{OpenPolicy, Plan, Pool, WorkerCounters};
+use fingerpost_route::{Control, ControlOptions};
+
+use super::workers::FLOW_SEED;
+use super::{
+    ClickError, FRAME_BYTES, MOST_FRAMES, Planned, Request, SPARE_FRAMES, Socket, kept, library,
+    open_ports, open_sockets,
+};
+use crate::control::Service;
+use crate::{registry, sys};
+
+/// Virtual time at the start: Click's.
+const VIRTUAL_START_NS: i64 = 1_000_000_000_000_000_000;
+/// Virtual time of a round in which something happened.
+const ROUND_NS: u64 = 1000;
+/// Step of the virtual clock, and longest sleep, where an element waits for a time that it does not know.
+const STEP: Duration = Duration::from_millis(1);
+/// Longest sleep where none waits for a time.
+const SLEEP: Duration = Duration::from_millis(5);
+/// Ports that are counted, whatever the first configuration has.
+const COUNTED_PORTS: usize = 256;
+
+/// What is run, and how.
+pub(crate) struct SingleOptions<'a> {
+    /// Name of the configuration, for messages and for what it requires.
+    pub(crate) name: String,
+    /// Values of its variables.
+    pub(crate) variables: &'a [(String, String)],
+    /// Control sockets.
+    pub(crate) sockets: Vec<Listen>,
+    /// It may be replaced.
+    pub(crate) reconfigures: bool,
+    /// Time is virtual.
+    pub(crate) virtual_time: bool,
+}
+
+/// A configuration that is read.
+pub(crate) fn read(
+    name: &str,
+    text: &str,
+    variables: &[(String, String)],
+    before: Option<&Plan>,
+    policy: &OpenPolicy,
+) -> Result<Planned, ClickError> {
+    let language = Language::new(registry::all().elements).opening(policy.clone());
+    let language =
+        variables.iter().fold(language, |language, (name, value)| language.define(name, value));
+    let configuration =
+        language.library(|wanted, asking| library(wanted, asking, policy)).read(name, text)?;
+    let plan = Plan::after(before, &configuration, registry::all())?;
+    Ok(Planned { configuration, plan })
+}
+
+impl Planned {
+    /// The configuration without compounds.
+    pub(crate) fn flat(&self) -> String {
+        self.configuration.flatconfig()
+    }
+}
+
+/// The graph at work.
+pub(crate) struct Single<'a> {
+    options: SingleOptions<'a>,
+    plan: Plan,
+    worker: Worker,
+    commands: Sender<Command>,
+    events: Receiver<Event>,
+    pool: Pool,
+    handlers: Arc<Handlers>,
+    service: Service,
+    sockets: Vec<Socket>,
+    ask: Sender<Request>,
+    requests: Receiver<Request>,
+    /// The devices that are open.
+    has_ports: bool,
+    now_ns: u64,
+    // The worker's view of routes, of which such a graph has none.
+    _control: Control,
+}
+
+impl<'a> Single<'a> {
+    /// Opens what the configuration names.
+    ///
+    /// # Errors
+    /// Something cannot be opened.
+    pub(crate) fn start(planned: Planned, options: SingleOptions<'a>) -> Result<Self, ClickError> {
+        let Planned { configuration, plan } = planned;
+        let service = Service::new(OpenPolicy::default(), None);
+        let frames = kept(&plan, &[], 1).saturating_add(SPARE_FRAMES).min(MOST_FRAMES);
+        let pool = Pool::new(u32::try_from(frames).expect("bounded above"), FRAME_BYTES);
+        let pools = [pool.clone()];
+        let ports = open_ports(&plan, &[], &pools, &BTreeMap::new(), &service.policy)?;
+        let always: Vec<_> = options
+            .sockets
+            .iter()
+            .map(|listen| (listen.clone(), SessionOptions::default()))
+            .collect();
+        let sockets = open_sockets(&plan, &always, &[], &service, &service.policy)?;
+        let control = Control::new(ControlOptions {
+            v4: algorithms::v4().collect(),
+            v6: algorithms::v6().collect(),
+            connected_from_addresses: false,
+        })
+        .expect("tables without routes are built");
+        let (commands, from_here) = channel();
+        let (told, events) = channel();
+        // Nobody resolves anything for such a graph.
+        let (wishes, _) = sync_channel(1);
+        if options.virtual_time {
+            clock::begin(VIRTUAL_START_NS);
+        }
+        let mut worker = Worker::new(WorkerOptions {
+            plan: &plan,
+            pool: pool.clone(),
+            reader: control.reader(),
+            counters: Arc::new(WorkerCounters::new(plan.devices().len().max(COUNTED_PORTS), 1)),
+            commands: from_here,
+            requests: wishes,
+            events: told,
+            flow_seed: FLOW_SEED,
+        });
+        let has_ports = !ports.is_empty();
+        for opened in ports {
+            for port in opened.ports {
+                worker.add_port(opened.number, port);
+            }
+        }
+        let (ask, requests) = channel();
+        let handlers = installed(&plan, configuration, &options, &ask, &service);
+        let now_ns = 0;
+        Ok(Self {
+            options,
+            plan,
+            worker,
+            commands,
+            events,
+            pool,
+            handlers,
+            service,
+            sockets,
+            ask,
+            requests,
+            has_ports,
+            now_ns,
+            _control: control,
+        })
+    }
+
+    /// Its handlers.
+    pub(crate) fn handlers(&self) -> &Arc<Handlers> {
+        &self.handlers
+    }
+
+    /// Elements that run when signals come, by their handler `signals`.
+    fn listeners(&self) -> Vec<(i32, String)> {
+        let elements = self.handlers.configuration().elements().iter();
+        let names = elements.map(|element| element.name.to_string());
+        let of = |name: String| {
+            let signals = self.handlers.read(&format!("{name}.signals"), "").unwrap_or_default();
+            let numbers: Vec<i32> =
+                signals.split_whitespace().filter_map(|n| n.parse().ok()).collect();
+            numbers.into_iter().map(move |number| (number, name.clone()))
+        };
+        names.flat_map(of).collect()
+    }
+
+    /// Runs until an element or a handler ends it, or `stop` returns true.
+    pub(crate) fn run(&mut self, stop: &mut dyn FnMut() -> bool) {
+        let listeners = self.listeners();
+        let mut signals: Vec<i32> = listeners.iter().map(|(signal, _)| *signal).collect();
+        signals.sort_unstable();
+        signals.dedup();
+        sys::catch_these(&signals);
+        while !self.plan.is_stopped() {
+            for &signal in &signals {
+                if sys::take_signal(signal) {
+                    for (_, name) in listeners.iter().filter(|(number, _)| *number == signal) {
+                        // It says itself what is wrong.
+                        let _ = self.handlers.write(&format!("{name}.run"), "");
+                    }
+                }
+            }
+            if stop() {
+                return;
+            }
+            if !self.options.virtual_time {
+                self.now_ns = u64::try_from(clock_start().elapsed().as_nanos()).unwrap_or(u64::MAX);
+            }
+            let received = self.worker.round_at(self.now_ns);
+            for event in self.events.try_iter() {
+                if let Event::PortFailed(_, error, _) = event {
+                    console::warn(&error.to_string());
+                }
+            }
+            while let Ok(Request { text, policy, reply }) = self.requests.try_recv() {
+                let replaced = self.replace(&text, &policy).map_err(|error| error.to_string());
+                // The requester may have left.
+                let _ = reply.send(replaced);
+            }
+            let idle = received == 0 && !self.worker.is_active();
+            if self.options.virtual_time {
+                self.go_on(idle);
+            } else if idle {
+                self.sleep();
+            }
+        }
+    }
+
+    /// Moves the virtual clock on.
+    fn go_on(&mut self, idle: bool) {
+        let step = match self.worker.graph().due_ns() {
+            _ if !idle => ROUND_NS,
+            // What waits inside may leave before any time that is known: at a rate.
+            Some(due) if due > self.now_ns && self.worker.graph().held().total() > 0 => {
+                (due - self.now_ns).min(u64::try_from(STEP.as_nanos()).unwrap_or(ROUND_NS))
+            }
+            None if self.worker.graph().held().total() > 0 => {
+                u64::try_from(STEP.as_nanos()).unwrap_or(ROUND_NS)
+            }
+            Some(due) if due > self.now_ns => due - self.now_ns,
+            Some(_) => u64::try_from(STEP.as_nanos()).unwrap_or(ROUND_NS),
+            // Whatever comes comes from outside.
+            None => {
+                std::thread::sleep(STEP);
+                ROUND_NS
+            }
+        };
+        self.now_ns = self.now_ns.saturating_add(step);
+    }
+
+    fn sleep(&self) {
+        let most = if self.has_ports { STEP } else { SLEEP };
+        let timeout = match self.worker.graph().due_ns() {
+            Some(0) => STEP,
+            Some(due) => Duration::from_nanos(due.saturating_sub(self.now_ns)),
+            None => most,
+        };
+        std::thread::sleep(timeout.min(most));
+    }
+
+    /// Runs another configuration from now on.
+    fn replace(&mut self, text: &str, policy: &OpenPolicy) -> Result<(), ClickError> {
+        let Planned { configuration, plan } =
+            read(&self.options.name, text, self.options.variables, Some(&self.plan), policy)?;
+        let opened = open_sockets(&plan, &[], &self.sockets, &self.service, policy)?;
+        let graph = Graph::after(&self.plan, &plan, &self.pool);
+        if self.commands.send(Command::Replace(Box::new(graph))).is_err() || self.worker.obey() {
+            return Err(ClickError::Worker);
+        }
+        self.sockets.extend(opened);
+        self.plan = plan;
+        self.handlers =
+            installed(&self.plan, configuration, &self.options, &self.ask, &self.service);
+        Ok(())
+    }
+}
+
+/// Installs the handlers of a plan.
+fn installed(
+    plan: &Plan,
+    configuration: Configuration,
+    options: &SingleOptions<'_>,
+    ask: &Sender<Request>,
+    service: &Service,
+) -> Arc<Handlers> {
+    let stopped = plan.clone();
+    let mut handlers = plan.handlers(configuration).global(Handler::write("stop", move |_| {
+        stopped.request_stop();
+        Ok(())
+    }));
+    if options.reconfigures {
+        let ask = ask.clone();
+        handlers = handlers.global(Handler::write_opening("hotconfig", move |text, policy| {
+            let (reply, answer) = channel();
+            let request = Request { text: text.to_owned(), policy: policy.clone(), reply };
+            let gone = || "the router ends".to_owned();
+            ask.send(request).map_err(|_| gone())?;
+            answer.recv_timeout(super::workers::LONGEST_ANSWER).map_err(|_| gone())?
+        }));
+    }
+    let handlers = Arc::new(handlers);
+    plan.installed().install(&handlers);
+    service.installed.install(handlers.clone());
+    handlers
+}
+
+/// Text of a configuration file.
+///
+/// # Errors
+/// It cannot be read.
+pub(crate) fn text_of(path: &Path) -> Result<String, ClickError> {
+    let read = match path.as_os_str() == "-" {
+        true => io::read_to_string(io::stdin()),
+        false => std::fs::read_to_string(path),
+    };
+    read.map_err(|source| ClickError::File { path: path.display().to_string(), source })
+}
+
+/// How long a run took.
+pub(crate) fn seconds_since(start: Instant) -> String {
+    format!("{:.3}", start.elapsed().as_secs_f64())
+}

@@ -11,7 +11,7 @@ pub static ELEMENTS: &[ElementClass] = &JOINED;
 const OWN: usize =
     element::ELEMENTS[0].len() + element::ELEMENTS[1].len() + element::ELEMENTS[2].len();
 /// All registries; joined where the program is compiled, so that a slice of classes can be a static.
-const JOINED: [ElementClass; OWN + feature_classes()] = joined();
+static JOINED: [ElementClass; OWN + feature_classes()] = joined();
 
 /// The class of a stage by the number of its feature and its own; `None` where an earlier stage has the same class.
 const fn class(feature: usize, stage: usize) -> Option<&'static ElementClass> {
@@ -48,6 +48,7 @@ const fn feature_classes() -> usize {
     count
 }
 
+#[allow(clippy::large_stack_arrays, reason = "it runs where the program is compiled")]
 const fn joined() -> [ElementClass; OWN + feature_classes()] {
     let [first, second, third] = element::ELEMENTS;
     let mut all = [first[0]; OWN + feature_classes()];

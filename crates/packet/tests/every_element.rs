@@ -126,6 +126,8 @@ const GRAPHS: &[Subject] = &[
     ordered("FromDevice(a) -> Queue(2000) -> DelayShaper(1ms, CAPACITY 9) -> DelayUnqueue(0) -> ToDevice(b);
         RatedSource(LIMIT 5, RATE 1000) -> Discard; RandomSource(60, 0) -> s :: Switch(-1) -> Discard"),
     ordered("FromDevice(a) -> PanicAfter(1000000) -> ToDevice(b)"),
+    ordered("FromDevice(a) -> Align(4, 0) -> AverageCounter -> SetTimestamp(1) -> MarkIPHeader(14) -> IPMirror -> ToDevice(b);
+        ClickyInfo(); ScheduleInfo(x 2)"),
     ordered("FromDevice(a) -> Null -> PushNull -> MarkIPHeader(14) -> MarkIP6Header(14) -> Truncate(600) -> Queue(2000) -> PullNull
         -> ToDevice(b); AddressInfo(x 10.0.0.1); PortInfo(y 80); DriverManager(pause)"),
     ordered("FromDevice(a) -> Strip(14) -> t :: CheckTCPHeader -> IPPrint(ACTIVE false) -> ToDevice(b);

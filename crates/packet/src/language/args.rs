@@ -188,6 +188,14 @@ impl<'a> Args<'a> {
         ranges.into_iter().map(move |range| Arg { text, range })
     }
 
+    /// The next argument, whatever it is: of elements whose arguments mean nothing here.
+    #[cfg(feature = "click")]
+    pub(crate) fn next_of_any(&mut self) -> Option<Arg<'a>> {
+        let given = self.given.iter_mut().find(|given| !given.used)?;
+        given.used = true;
+        Some(Arg { text: self.text, range: given.range.clone() })
+    }
+
     /// Value of an argument, or of a word of one; messages call it `name`.
     ///
     /// # Errors

@@ -1,9 +1,9 @@
 //! Elements that keep to a rate: `RatedSplitter` sends the excess to its second output, `Shaper` and `RatedUnqueue` let
-//! it wait. `Bandwidth...` is the same in bytes.
+//! it wait; the second output of a shaper gives packets at any rate. `Bandwidth...` is the same in bytes.
 //!
-//! Source: Click's elements of these names; the arguments are those of [`crate::element::support::allowance`]. Differs: packets are
-//! counted as they are, with the headers that they have at this place of the graph, in a burst of 20 ms for splitters
-//! and shapers too.
+//! Source: Click's elements of these names; the arguments are those of [`crate::element::support::allowance`].
+//! Differs: packets are counted as they are, with the headers that they have at this place of the graph, in a burst of
+//! 20 ms for splitters and shapers too.
 
 use crate::element::support::allowance::{Allowance, Budget, Unit};
 use crate::element::support::setting::Setting;
@@ -24,13 +24,13 @@ pub(crate) const BYTE_SPLITTER: ElementClass = ElementClass {
 };
 
 pub(crate) const SHAPER: ElementClass = ElementClass {
-    spec: pulled("Shaper", "l/l", "x/x"),
+    spec: shaper("Shaper"),
     summary: "gives so many packets a second on pull",
     configure: |setup| pulling(setup, Unit::Packets),
 };
 
 pub(crate) const BYTE_SHAPER: ElementClass = ElementClass {
-    spec: pulled("BandwidthShaper", "l/l", "x/x"),
+    spec: shaper("BandwidthShaper"),
     summary: "gives so many bytes a second on pull",
     configure: |setup| pulling(setup, Unit::Bytes),
 };
@@ -50,6 +50,10 @@ pub(crate) const BYTE_UNQUEUE: ElementClass = ElementClass {
 const fn splitter(name: &'static str) -> ClassSpec {
     let output_names = &["within", "beyond"];
     ClassSpec::new(name, "1/2", "h/h", "x/x").outputs(output_names)
+}
+
+const fn shaper(name: &'static str) -> ClassSpec {
+    ClassSpec::new(name, "1/1-2", "l/l", "x/x").outputs(&["shaped", "all"])
 }
 
 const fn pulled(name: &'static str, processing: &'static str, flow: &'static str) -> ClassSpec {
@@ -121,7 +125,16 @@ impl Pulled {
 }
 
 impl Element for Pulled {
-    fn pull(&mut self, _: u16, into: &mut Batch, inputs: &mut dyn Inputs, cx: &mut Context<'_>) {
+    fn pull(
+        &mut self,
+        output: u16,
+        into: &mut Batch,
+        inputs: &mut dyn Inputs,
+        cx: &mut Context<'_>,
+    ) {
+        if output > 0 {
+            return inputs.pull(0, into, cx);
+        }
         self.follow();
         self.budget.pull(into, inputs, cx);
     }

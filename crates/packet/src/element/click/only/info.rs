@@ -1,5 +1,6 @@
-//! Elements that no packet passes: `AddressInfo` names addresses ([`crate::language`] reads them by name), `PortInfo` names
-//! ports, `Message` writes a text when the configuration is read, and `ErrorElement` takes all arguments and is refused.
+//! Elements that no packet passes: `AddressInfo` names addresses ([`crate::language`] reads them by name), `PortInfo`
+//! names ports, `ClickyInfo` and `ScheduleInfo` say something to others, `Message` writes a text when the
+//! configuration is read, and `ErrorElement` takes all arguments and is refused.
 //!
 //! Source: Click's elements of these names. Differs: names of `PortInfo` are not read by other elements.
 
@@ -31,6 +32,23 @@ pub(crate) const PORTS: ElementClass = ElementClass {
         Ok(Made::new(|_| Info))
     },
 };
+
+pub(crate) const CLICKY: ElementClass = silent("ClickyInfo", "how clicky shows elements");
+pub(crate) const SCHEDULE: ElementClass =
+    silent("ScheduleInfo", "turns of elements, which all have the same here");
+
+/// Class whose arguments mean nothing here.
+const fn silent(name: &'static str, summary: &'static str) -> ElementClass {
+    ElementClass {
+        spec: ClassSpec::new(name, "0/0", "a/a", "x/y"),
+        summary,
+        configure: |setup| {
+            while setup.args.next_of_any().is_some() {}
+            setup.args.finish()?;
+            Ok(Made::new(|_| Info))
+        },
+    }
+}
 
 pub(crate) const MESSAGE: ElementClass = ElementClass {
     spec: ClassSpec::new("Message", "0/0", "a/a", "x/y"),

@@ -2,18 +2,21 @@
 //! name besides. Feature `click` builds them in.
 
 pub(crate) mod annotations;
+pub(crate) mod average_counter;
 pub(crate) mod caller;
 pub(crate) mod check_transport;
 pub mod clock;
 pub(crate) mod encap;
 pub(crate) mod hub;
 pub(crate) mod info;
+pub(crate) mod ip_mirror;
 pub(crate) mod ip_print;
 pub(crate) mod mark_ip_header;
 pub(crate) mod null;
 pub(crate) mod rewriter;
 pub(crate) mod round_robin_switch;
 pub(crate) mod script;
+pub(crate) mod set_timestamp;
 pub(crate) mod stride_sched;
 pub(crate) mod summary;
 pub(crate) mod time_sorted_sched;
@@ -25,6 +28,7 @@ use crate::graph::ElementClass;
 
 /// Their classes.
 pub(crate) static ELEMENTS: &[ElementClass] = &[
+    average_counter::CLASS,
     check_transport::ICMP,
     check_transport::TCP,
     check_transport::UDP,
@@ -33,13 +37,17 @@ pub(crate) static ELEMENTS: &[ElementClass] = &[
     encap::UDP_IP,
     hub::CLASS,
     info::ADDRESSES,
+    info::CLICKY,
     info::ERROR,
     info::MESSAGE,
     info::PORTS,
+    info::SCHEDULE,
+    ip_mirror::CLASS,
     ip_print::ARP,
     ip_print::IP,
     mark_ip_header::V4,
     mark_ip_header::V6,
+    null::ALIGN,
     null::NULL,
     null::PULL,
     null::PUSH,
@@ -54,6 +62,7 @@ pub(crate) static ELEMENTS: &[ElementClass] = &[
     round_robin_switch::CLASS,
     script::DRIVER_MANAGER,
     script::SCRIPT,
+    set_timestamp::CLASS,
     stride_sched::CLASS,
     summary::FROM,
     summary::TO,

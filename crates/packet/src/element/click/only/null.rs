@@ -1,4 +1,5 @@
-//! `Null` passes packets as they are; `PullNull` and `PushNull` do so where packets are pulled, and where they are pushed.
+//! `Null` passes packets as they are, and so does `Align`: any alignment is good here; `PullNull` and `PushNull` do so
+//! where packets are pulled, and where they are pushed.
 //!
 //! Source: Click's elements of these names.
 
@@ -6,6 +7,20 @@ use crate::graph::{Element, ElementClass, Made};
 use crate::language::ClassSpec;
 
 pub(crate) const NULL: ElementClass = class("Null", "a/a");
+
+pub(crate) const ALIGN: ElementClass = ElementClass {
+    spec: ClassSpec::new("Align", "1/1", "a/a", "x/x"),
+    summary: "passes packets as they are: any alignment is good here",
+    configure: |setup| {
+        let modulus = setup.args.optional::<u32>("MODULUS");
+        let offset = setup.args.optional::<u32>("OFFSET");
+        setup.args.finish()?;
+        modulus?;
+        offset?;
+        Ok(Made::new(|_| Null))
+    },
+};
+
 pub(crate) const PULL: ElementClass = class("PullNull", "l/l");
 pub(crate) const PUSH: ElementClass = class("PushNull", "h/h");
 

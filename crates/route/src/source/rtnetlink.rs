@@ -27,6 +27,8 @@ pub(super) struct Line {
     pub(super) joins: bool,
     /// It has several hops, of which perhaps only one can be used at the moment.
     pub(super) several: bool,
+    /// Some of its hops cannot be used at the moment, and are left out.
+    pub(super) partial: bool,
     /// Its packets would be encapsulated (MPLS, segment routing): the body has them for the host.
     pub(super) wrapped: bool,
 }
@@ -61,8 +63,15 @@ pub(super) fn line(route: &Route<'_>, key: RouteKey, all: bool) -> Result<Line, 
         && !matches!(route.protocol, PROTOCOL_KERNEL | PROTOCOL_RA)
         && matches!(target, Some(Target::Path(Path { gateway: Some(_), .. })));
     let several = route.hops().nth(1).is_some();
+    let used = match &target {
+        Some(Target::Paths(paths)) => paths.len(),
+        Some(Target::Path(_)) => 1,
+        Some(_) => usize::MAX,
+        None => 0,
+    };
+    let partial = used == 0 || several && route.hops().nth(used).is_some();
     let body = target.map(|target| Body { target, mtu: mtu(route) });
-    Ok(Line { key, body, joins, several, wrapped })
+    Ok(Line { key, body, joins, several, partial, wrapped })
 }
 
 /// What becomes of packets of a route.

@@ -54,6 +54,9 @@ struct List {
 #[derive(Debug, Default)]
 pub(super) struct Duplicates {
     lists: HashMap<RouteKey, List>,
+    /// IPv6 keys with hops that cannot be used, and the dump during which that was last reported: when the others are
+    /// deleted the key has a route that was never announced.
+    partial: HashMap<RouteKey, u32>,
     /// Number of full dumps. Routes of an earlier one may have vanished silently.
     dump: u32,
 }
@@ -67,6 +70,14 @@ impl Duplicates {
     /// A full dump is complete: what it did not mention is gone.
     pub(super) fn end(&mut self) {
         self.lists.retain(|_, list| list.dump == self.dump);
+        self.partial.retain(|_, dump| *dump == self.dump);
+    }
+
+    /// Notes that a route of this key has hops that cannot be used.
+    pub(super) fn note_partial(&mut self, key: RouteKey) {
+        if v6(&key) {
+            self.partial.insert(key, self.dump);
+        }
     }
 
     /// A line of a dump, the first of its key.
@@ -89,6 +100,11 @@ impl Duplicates {
     ) -> Effect {
         let known = self.take(&key);
         let mut list = known.unwrap_or_else(|| self.list(vec![Some(first.clone())], false));
+        if v6(&key) && list.entries.iter().flatten().any(|known| overlap(known, body)) {
+            // IPv6 has a hop once a key: a dump that was overtaken by changes repeats lines.
+            self.keep(key, list);
+            return Effect::Keep;
+        }
         list.several |= several || joins;
         let mut effect = Effect::Keep;
         if joins && let Some(Some(last)) = list.entries.last_mut() {
@@ -120,6 +136,10 @@ impl Duplicates {
         let Some(mut list) = self.take(&key) else {
             // IPv6 reports all hops of a route each time that one is added: those are the route.
             let all = v6(&key) && several;
+            if put == Put::Behind && !all && self.partial.contains_key(&key) {
+                // Behind one that was announced, or behind one that was not?
+                return Effect::Redump;
+            }
             let this = Some(body.clone());
             let entries = match put {
                 Put::Behind if !all => vec![None, this],
@@ -297,4 +317,30 @@ fn of_paths(paths: Vec<Path>, mtu: u16) -> Option<Body> {
         _ => Target::Paths(paths),
     };
     Some(Body { target, mtu })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{AnyPrefix, MAIN_TABLE};
+
+    #[test]
+    fn a_line_that_a_dump_repeats_is_no_second_hop() {
+        let prefix = AnyPrefix::parse("2001:db8::/32").unwrap();
+        let key = RouteKey { table: MAIN_TABLE, prefix, metric: 0 };
+        let via = |last: u16| {
+            let gateway = std::net::Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, last).into();
+            of_paths(vec![Path { gateway: Some(gateway), link: Some(1), weight: 1 }], 0).unwrap()
+        };
+        let (one, two) = (via(1), via(2));
+        let mut duplicates = Duplicates::default();
+        duplicates.begin();
+        assert_eq!(duplicates.first_line(key, &one, false), Effect::Announce(one.clone()));
+        assert_eq!(duplicates.next_line(key, &one, &one, true, false), Effect::Keep);
+        let both = joined(&one, &two);
+        assert_eq!(duplicates.next_line(key, &one, &two, true, false), Effect::Announce(both));
+        assert_eq!(duplicates.next_line(key, &one, &two, true, false), Effect::Keep);
+        assert_eq!(duplicates.removed(key, Some(&one)), Effect::Announce(two.clone()));
+        assert_eq!(duplicates.removed(key, Some(&two)), Effect::Gone);
+    }
 }

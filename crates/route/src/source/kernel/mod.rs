@@ -460,9 +460,12 @@ impl Kernel {
     }
 
     fn route_line(&mut self, message: &Message<'_>, sink: Sink<'_>) -> Result<(), Malformed> {
-        let Some(Line { key, body, joins, several, .. }) = self.route(message)? else {
+        let Some(Line { key, body, joins, several, partial, .. }) = self.route(message)? else {
             return Ok(());
         };
+        if partial {
+            self.duplicates.note_partial(key);
+        }
         let Some(body) = body else { return Ok(()) };
         if matches!(body.target, Target::Object(id) if self.gone.contains(&id)) {
             self.disturbed = true;
@@ -640,7 +643,7 @@ impl Kernel {
     }
 
     fn route_added(&mut self, message: &Message<'_>, sink: Sink<'_>) -> Result<(), Malformed> {
-        let Some(Line { key, body, joins, several, .. }) = self.route(message)? else {
+        let Some(Line { key, body, joins, several, partial, .. }) = self.route(message)? else {
             return Ok(());
         };
         let v6 = key.prefix.family() == 6;
@@ -654,6 +657,9 @@ impl Kernel {
         let kind = if v6 { Kind::RoutesV6 } else { Kind::RoutesV4 };
         if self.dumping(kind) {
             self.touched_routes.insert(key, body.clone());
+        }
+        if partial {
+            self.duplicates.note_partial(key);
         }
         let effect = match body {
             // It has just lost its last hop.

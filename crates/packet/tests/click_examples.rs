@@ -1,4 +1,4 @@
-//! The configurations of `examples/click` print what they say that they print, by a virtual clock.
+//! The configurations of `examples/click` print what their comments have, by a virtual clock.
 #![cfg(feature = "click")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -27,7 +27,7 @@ fn written(text: &str) -> Written {
     written
 }
 
-/// The lines of a configuration that say what it writes.
+/// The lines of a configuration that have what it writes.
 fn expected(text: &str, mark: &str) -> String {
     text.lines()
         .filter_map(|line| line.strip_prefix(mark))

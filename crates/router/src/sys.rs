@@ -313,7 +313,7 @@ pub(crate) fn catch_these(signals: &[i32]) {
     }
 }
 
-/// Whether a signal came that was caught, since it was last asked for; it requests no stop then.
+/// Whether a signal came that was caught, since the last call; it requests no stop then.
 #[cfg(feature = "click")]
 pub(crate) fn take_signal(signal: i32) -> bool {
     let came = SIGNALS.fetch_and(!bit(signal), Ordering::Relaxed) & bit(signal) != 0;

@@ -74,7 +74,7 @@ pub trait Inputs {
     /// Pulls packets at an input: as many as `into` has room for come, or fewer.
     fn pull(&mut self, input: u16, into: &mut Batch, cx: &mut Context<'_>);
     /// Packets that queues behind the outputs take before all of them are full: for sources, which wait where there is
-    /// no room (Click's full notes). Unbounded where a way leads elsewhere.
+    /// no room (Click's full notes). Unbounded where a path leads elsewhere.
     fn room(&self) -> usize {
         usize::MAX
     }

@@ -451,7 +451,7 @@ impl<'a> Planner<'a> {
         self.refuse_pull_cycles();
     }
 
-    /// The queues that packets of a node reach, where all of its ways end in queues that hold it back.
+    /// The queues that packets of a node reach, where all of its paths end in queues that hold it back.
     fn queues_behind(&self, from: usize) -> Option<Vec<NodeId>> {
         let (mut found, mut seen, mut open) = (Vec::new(), HashSet::from([from]), vec![from]);
         while let Some(at) = open.pop() {

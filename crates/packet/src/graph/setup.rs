@@ -213,7 +213,7 @@ impl Setup<'_> {
     /// What an element shares with those that name it, whichever of them is configured first.
     ///
     /// # Panics
-    /// When it is asked for as another type.
+    /// When it is requested as another type.
     pub(crate) fn shared<T: Default + Send + Sync + 'static>(&mut self, number: usize) -> Arc<T> {
         let shared = self.around.shared.entry(number).or_insert_with(|| Arc::<T>::default());
         shared.clone().downcast().expect("one class shares one type")
@@ -347,7 +347,7 @@ impl Made {
         self
     }
 
-    /// It is a source that queues behind it hold back: its turns ask [`Inputs::room`](super::Inputs::room). A source
+    /// It is a source that queues behind it hold back: its turns read [`Inputs::room`](super::Inputs::room). A source
     /// whose output is pulled has no turns.
     #[must_use]
     pub fn heeds(mut self) -> Self {

@@ -1,6 +1,6 @@
 //! Names of addresses: `AddressInfo(lan 10.0.0.1/24 02:00:00:00:00:01)` lets `lan` stand for each of them.
 //!
-//! Source: Click's `AddressInfo`. `NAME:ip`, `NAME:ipnet`, `NAME:bcast` and `NAME:eth` say which is meant; `NAME` is what the
+//! Source: Click's `AddressInfo`. `NAME:ip`, `NAME:ipnet`, `NAME:bcast` and `NAME:eth` name which is meant; `NAME` is what the
 //! argument wants, and an address where that is a prefix. Names are those of the configuration that this thread planned
 //! last: handlers that other threads call know none of them.
 

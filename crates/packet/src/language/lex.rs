@@ -72,7 +72,7 @@ pub(super) fn lex(
     lexer.run()
 }
 
-/// The same for a part of a text: what stands in the parentheses of a group.
+/// A part of a text likewise: what stands in the parentheses of a group.
 pub(super) fn lex_part(
     source: u16,
     text: &str,

@@ -88,7 +88,7 @@ pub(super) struct Item {
     pub what: What,
     /// `[..]` behind it.
     pub outputs: Option<Ports>,
-    /// Of a group: name of the element that its outputs are those of, and the numbers of its inputs and outputs.
+    /// For a group, name of the element that its outputs are those of, and the numbers of its inputs and outputs.
     pub leaves: Option<(Span, u32, u32)>,
     /// Span without its ports.
     pub span: Span,

@@ -15,7 +15,7 @@ const NONE: u32 = u32::MAX;
 /// Changes that wait, each with the next hop of before, by address and length.
 pub(super) struct Waiting<A: Addr> {
     olds: Vec<(Prefix<A>, NextHopId)>,
-    /// Of each the longest one that covers it.
+    /// Longest one that covers each.
     above: Vec<u32>,
 }
 
@@ -96,7 +96,7 @@ impl<A: Addr> Before<'_, A> {
 }
 
 impl<A: Addr> Routes<A> for Before<'_, A> {
-    /// Shape of now: what changes a table in place does not ask for it.
+    /// Shape of now: what changes a table in place does not need it.
     fn stats(&self) -> TableStats {
         self.routes.stats()
     }

@@ -69,7 +69,7 @@ struct Arguments {
     /// Threads: one runs it, whatever is given
     #[arg(short = 'j', long, value_name = "N")]
     threads: Option<u32>,
-    /// A virtual clock, which goes on as fast as there is nothing to do
+    /// A virtual clock, which advances as fast as there is nothing to do
     #[arg(long)]
     simtime: bool,
     /// Print help
@@ -156,7 +156,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What Click says where an arrow has nothing before it: tools of its users look for it.
+/// Message of Click where an arrow has nothing before it: tools of its users look for it.
 const SYNTAX: (&str, &str) = ("no element before this arrow", "syntax error near '->'");
 
 /// Reports what is wrong with a configuration, in Click's form; whether all of it could be read.

@@ -1,7 +1,7 @@
 //! A graph that runs in the calling thread, as Click's driver runs one: a turn of each element after the other, by the time
 //! of the host or by a virtual clock.
 //!
-//! The virtual clock (`--simtime`) begins at 1,000,000,000 seconds. It goes on by a microsecond a round while elements have
+//! The virtual clock (`--simtime`) begins at 1,000,000,000 seconds. It advances by a microsecond a round while elements have
 //! something to do, and to the next time that an element waits for where none has; where one does not know its time, by a
 //! millisecond. The same configuration does the same each time.
 

@@ -6,9 +6,9 @@ use std::io::Write as _;
 /// What was written, in a test.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Written {
-    /// To standard output.
+    /// Standard output.
     pub out: String,
-    /// To standard error.
+    /// Standard error.
     pub err: String,
 }
 

@@ -1,7 +1,7 @@
 //! The time of day as elements know it: that of their worker's clock, and where it began.
 //!
 //! Source: Click's `Timestamp::now`, and its virtual clock, which begins at 1,000,000,000 seconds. The driver of a thread
-//! says which; elsewhere it is the time of the host.
+//! names which; elsewhere it is the time of the host.
 
 use std::cell::Cell;
 use std::time::{SystemTime, UNIX_EPOCH};

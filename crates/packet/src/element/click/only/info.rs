@@ -1,5 +1,5 @@
 //! Elements that no packet passes: `AddressInfo` names addresses ([`crate::language`] reads them by name), `PortInfo`
-//! names ports, `ClickyInfo` and `ScheduleInfo` say something to others, `Message` writes a text when the
+//! names ports, `ClickyInfo` and `ScheduleInfo` are for other programs, `Message` writes a text when the
 //! configuration is read, and `ErrorElement` takes all arguments and is refused.
 //!
 //! Source: Click's elements of these names. Differs: names of `PortInfo` are not read by other elements.

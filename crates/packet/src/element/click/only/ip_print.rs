@@ -1,7 +1,7 @@
 //! Packets in words, a line each: `IPPrint` for IPv4, `ARPPrint` for ARP.
 //!
 //! Source: Click's elements of these names, whose lines are those of tcpdump of their time. `TIMESTAMP`, `PAINT`, `ID`, `TTL`,
-//! `TOS`, `LENGTH` and `AGGREGATE` say what stands in a line; `ETHER` of `ARPPrint` puts the Ethernet addresses before it. Differs:
+//! `TOS`, `LENGTH` and `AGGREGATE` choose what a line has; `ETHER` of `ARPPrint` puts the Ethernet addresses before it. Differs:
 //! contents are not written.
 
 use std::fmt::Write as _;

@@ -1,4 +1,4 @@
-//! By the clock, one at a time: `TimedSource(INTERVAL, DATA)` makes a packet in each interval, `TimedSink(INTERVAL)` pulls one
+//! Packets by the clock, one at a time: `TimedSource(INTERVAL, DATA)` makes a packet in each interval, `TimedSink(INTERVAL)` pulls one
 //! and drops it.
 //!
 //! Source: Click's elements of these names. Of several workers the first makes packets.

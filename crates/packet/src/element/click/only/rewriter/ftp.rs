@@ -52,7 +52,7 @@ fn port_command(payload: &[u8]) -> Option<(u32, u16, std::ops::Range<usize>)> {
 }
 
 impl Mapper {
-    /// The packet as it goes on, where it is changed.
+    /// The packet as it leaves, where it is changed.
     fn change(&self, frame: &[u8], network: usize, paint: u8, now_ns: u64) -> Option<Vec<u8>> {
         let seen = Seen { frame, network, paint, annotations: Default::default() };
         let (ip, payload) = (seen.ip()?, seen.payload()?);

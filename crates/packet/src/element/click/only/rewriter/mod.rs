@@ -1,7 +1,7 @@
 //! Network address translation: `IPRewriter`, `TCPRewriter` and `UDPRewriter` change addresses and ports of flows, `IPAddrRewriter` and
-//! `IPAddrPairRewriter` addresses alone; `IPRewriterPatterns` names patterns, `FTPPortMapper` and `ICMPRewriter` change what packets say of flows.
+//! `IPAddrPairRewriter` addresses alone; `IPRewriterPatterns` names patterns, `FTPPortMapper` and `ICMPRewriter` change what packets have of flows in their payload.
 //!
-//! Source: Click's elements of these names; RFC 3022. An argument for each input says what becomes of a new flow that comes by
+//! Source: Click's elements of these names; RFC 3022. An argument for each input decides what becomes of a new flow that comes by
 //! it: `drop`, `pass OUTPUT`, `keep FOUT ROUT`, or `pattern SADDR SPORT DADDR DPORT FOUT ROUT` (without ports for the two that have
 //! none; `pattern NAME FOUT ROUT`). Packets of a known flow leave by FOUT and replies by ROUT, whatever input they come by.
 //! A flow ends when it was silent for `TIMEOUT` (TCP a day, or 5 minutes before a reply; UDP 5 minutes), or in favor of a
@@ -70,7 +70,7 @@ const fn class(
     configure: fn(&mut Setup<'_>) -> Result<Made, ConfigError>,
 ) -> ElementClass {
     let spec = ClassSpec::new(name, "1-/1-", "h/h", "x/x");
-    ElementClass { spec, summary: "changes the ends of flows as patterns say (NAT)", configure }
+    ElementClass { spec, summary: "changes the ends of flows by patterns (NAT)", configure }
 }
 
 /// What a rewriter changes.
@@ -119,7 +119,7 @@ struct Config {
 
 #[derive(Clone, Copy)]
 struct Timeouts {
-    /// Before the first reply.
+    /// Time before the first reply.
     begin_ns: u64,
     busy_ns: u64,
     done_ns: u64,

@@ -3,7 +3,7 @@
 //!
 //! Source: the manual page of Click's `IPRewriter`. An address or port of a pattern is a value, `-` for that of the packet, or a
 //! range of which flows get one each: `A-B#` the next one, `A-B?` any. Of ports 1 to 65535 a range of source ports begins with
-//! the packet's own, where it says neither. `A/LEN` is the range of hosts of a prefix.
+//! the packet's own, where it has neither. `A/LEN` is the range of hosts of a prefix.
 
 use std::net::Ipv4Addr;
 
@@ -72,7 +72,7 @@ impl Pattern {
         Ok(pattern)
     }
 
-    /// The ends that a flow gets whose replies, as `is_taken` tells, are no other flow's.
+    /// The ends that a flow gets whose replies, by `is_taken`, are no other flow's.
     pub(crate) fn rewrite(
         &mut self,
         id: FlowId,

@@ -19,7 +19,7 @@ pub(crate) struct Key {
 /// How long flows stay.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Times {
-    /// After the last packet.
+    /// Time after the last packet.
     pub(crate) silent_ns: u64,
     /// So long after a packet another flow cannot take its place.
     pub(crate) guarantee_ns: u64,
@@ -31,7 +31,7 @@ pub(crate) struct Flow {
     pub(crate) key: Key,
     /// What its packets become.
     pub(crate) to: FlowId,
-    /// Input that it came by.
+    /// Input of its first packet.
     pub(crate) input: u16,
     /// Annotation that replies get.
     pub(crate) reply_anno: u8,
@@ -74,7 +74,7 @@ pub(crate) struct Found {
     pub(crate) reply: bool,
 }
 
-/// Flows that a table has unless it is told another number.
+/// Flows that a table has unless configured otherwise.
 const CAPACITY: usize = 1 << 20;
 
 /// The table.

@@ -7,9 +7,9 @@
 //! `wait_stop` [COUNT], and `wait` or `wait_time` TIME. `$name`, `$1` and `$(HANDLER PARAMETER)` are put in; what the
 //! functions of `$( )` are is in the handlers of the element: `add`, `eq`, `if`, `sprintf` and others.
 //!
-//! `TYPE` says what starts it: `ACTIVE` scripts start by themselves, `PASSIVE` ones when `run` is called, `PACKET`
+//! `TYPE` selects what starts it: `ACTIVE` scripts start by themselves, `PASSIVE` ones when `run` is called, `PACKET`
 //! scripts (those with inputs) for each packet, which goes to the output that they `return`, 0 without one, and ends
-//! by `exit`. A `DRIVER` script, `DriverManager`, hears of each request that the router end: `pause` waits for one.
+//! by `exit`. A `DRIVER` script, `DriverManager`, receives each request that the router end: `pause` waits for one.
 //! When it is at its end, so is the router. Of several workers the first runs it. Differs: `TYPE SIGNAL` and `PROXY`
 //! are refused.
 

@@ -29,7 +29,7 @@ pub(crate) enum Kind {
     Driver,
     /// It runs for each packet.
     Packet,
-    /// It runs when a signal comes: whoever hears of signals calls its handler `run`.
+    /// It runs when a signal comes: whoever receives signals calls its handler `run`.
     Signal,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Adds the instruction of one argument, or says what is wrong with it.
+    /// Adds the instruction of one argument, or returns what is wrong with it.
     pub(crate) fn add(&mut self, text: &str) -> Result<(), String> {
         let (word, rest) = first_word(text);
         let pair = || {
@@ -272,7 +272,7 @@ impl Script {
         state.until_ns = None;
     }
 
-    /// Goes on until it waits or ends.
+    /// Continues until it waits or ends.
     pub(crate) fn run(&self) -> Came {
         let mut jumps = 0;
         loop {

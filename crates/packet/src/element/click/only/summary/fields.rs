@@ -319,7 +319,7 @@ fn quoted(bytes: &[u8]) -> String {
     text
 }
 
-/// What a row of a summary says of a packet.
+/// What a row of a summary has of a packet.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Described {
     pub(crate) annotations: Annotations,

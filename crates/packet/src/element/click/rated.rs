@@ -1,5 +1,5 @@
 //! Elements that keep to a rate: `RatedSplitter` sends the excess to its second output, `Shaper` and `RatedUnqueue` let
-//! it wait; the second output of a shaper gives packets at any rate. `Bandwidth...` is the same in bytes.
+//! it wait; the second output of a shaper gives packets while its first one may not. `Bandwidth...` is the same in bytes.
 //!
 //! Source: Click's elements of these names; the arguments are those of [`crate::element::support::allowance`].
 //! Differs: packets are counted as they are, with the headers that they have at this place of the graph, in a burst of
@@ -132,10 +132,14 @@ impl Element for Pulled {
         inputs: &mut dyn Inputs,
         cx: &mut Context<'_>,
     ) {
-        if output > 0 {
-            return inputs.pull(0, into, cx);
-        }
         self.follow();
+        if output > 0 {
+            self.budget.refresh(cx.now_ns);
+            if !self.budget.has_room(cx.now_ns) {
+                inputs.pull(0, into, cx);
+            }
+            return;
+        }
         self.budget.pull(into, inputs, cx);
     }
 
@@ -169,6 +173,18 @@ mod tests {
             }
         }
         seen
+    }
+
+    #[test]
+    fn the_second_output_of_a_shaper_gives_the_rest() {
+        let text = "FromDevice(in) -> Queue -> s :: Shaper(100) -> ToDevice(out); s [all] -> ToDevice(more)";
+        let mut rig = Rig::new(&World::new(), text);
+        let mut sent = rig.receive("in", &[&[7; 100][..]; 10]);
+        sent.extend(rig.poll());
+        let count = |device: &str| sent.iter().filter(|(to, _)| to == device).count();
+        assert_eq!((count("out"), count("more")), (2, 8), "a burst of 20 ms, and what exceeds it");
+        rig.bench.now_ns += 10 * MS;
+        assert_eq!(rig.receive("in", &[&[7; 100]]).len() + rig.poll().len(), 1);
     }
 
     #[test]

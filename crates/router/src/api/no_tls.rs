@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::config::TlsFiles;
+use super::tcp::TlsFiles;
 
 /// Never made.
 #[derive(Debug)]

@@ -7,7 +7,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
@@ -20,7 +20,6 @@ use sha2::{Digest, Sha256};
 use super::error::{ApiError, Code};
 use super::page;
 use super::tls::Tls;
-use crate::config::ListenConfig;
 use crate::sys;
 
 /// Longest time for which a client may leave what was sent to it unread.
@@ -38,6 +37,17 @@ const HEADERS: [(&str, &str); 4] = [
     ("x-content-type-options", "nosniff"),
 ];
 
+/// Files of a listener that speaks TLS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TlsFiles {
+    /// Certificate of this host.
+    pub(crate) certificate: PathBuf,
+    /// Its private key.
+    pub(crate) key: PathBuf,
+    /// CA of the clients.
+    pub(crate) client_ca: Option<PathBuf>,
+}
+
 /// A listening address, and which requests are admitted there.
 #[derive(Debug)]
 pub(crate) struct TcpServed {
@@ -48,20 +58,25 @@ pub(crate) struct TcpServed {
 }
 
 impl TcpServed {
-    /// Listens at an address. Requests name it, `localhost` or one of the names of the configuration, and have the token of its
-    /// file, if there is one.
+    /// Listens at the address, by TLS if there are files for it. Requests name it, `localhost` or one of `names`, and have the token
+    /// of the file, if there is one.
     ///
     /// # Errors
     /// When something else listens there, the host does not have the address, or a file is not what it must be.
-    pub(crate) fn new(address: SocketAddr, config: &ListenConfig) -> io::Result<Self> {
+    pub(crate) fn new(
+        address: SocketAddr,
+        names: &[String],
+        token_file: Option<&Path>,
+        tls: Option<&TlsFiles>,
+    ) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         // Connections inherit both.
         sys::keep_alive(&listener)?;
         sys::disconnect_idle_readers(&listener, LONGEST_UNREAD_MS)?;
-        let names = config.names.iter().map(|name| name.to_ascii_lowercase()).collect();
-        let token = config.token_file.as_deref().map(token).transpose()?;
-        let tls = config.tls().map(|files| Tls::new(&files).map(Arc::new)).transpose()?;
+        let names = names.iter().map(|name| name.to_ascii_lowercase()).collect();
+        let token = token_file.map(token).transpose()?;
+        let tls = tls.map(|files| Tls::new(files).map(Arc::new)).transpose()?;
         let admission = Admission { is_loopback: address.ip().is_loopback(), names, token };
         Ok(Self { listener, admission: Arc::new(admission), tls })
     }

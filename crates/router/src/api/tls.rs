@@ -20,7 +20,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tracing::{info, warn};
 
-use crate::config::TlsFiles;
+use super::tcp::TlsFiles;
 
 /// Least time between two looks at the files.
 const LOOK: Duration = Duration::from_secs(1);

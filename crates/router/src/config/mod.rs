@@ -41,7 +41,7 @@ pub(crate) use merge::merged;
 use mistakes::{Document, Mistake};
 pub(crate) use neighbor::StaticNeighbor;
 pub(crate) use size::Size;
-pub(crate) use tcp::{ListenConfig, TlsFiles};
+pub(crate) use tcp::ListenConfig;
 pub(crate) use workers::{Cores, Workers};
 
 /// All that can be configured. Everything has a default, so that `run` works without a file.

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use fingerpost_packet::feature::Mistake as Wrong;
 use serde::Deserialize;
 
+use crate::api::tcp::TlsFiles;
+
 /// TCP listener for the API as far as it reads. Without `address` there is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -25,17 +27,6 @@ pub(crate) struct ListenConfig {
     /// File with the private key of `certificate` in PEM, without a passphrase.
     pub(crate) key: Option<PathBuf>,
     /// File with certificates in PEM: clients need a certificate by one of them.
-    pub(crate) client_ca: Option<PathBuf>,
-}
-
-/// Files of a listener that speaks TLS.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct TlsFiles {
-    /// Certificate of this host.
-    pub(crate) certificate: PathBuf,
-    /// Its private key.
-    pub(crate) key: PathBuf,
-    /// CA of the clients.
     pub(crate) client_ca: Option<PathBuf>,
 }
 

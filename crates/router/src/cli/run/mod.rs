@@ -274,7 +274,8 @@ impl Sockets {
 
 fn tcp_listener(config: &ListenConfig) -> Result<Option<TcpServed>, Failure> {
     let Some(address) = config.address else { return Ok(None) };
-    let served = TcpServed::new(address, config);
+    let (token, tls) = (config.token_file.as_deref(), config.tls());
+    let served = TcpServed::new(address, &config.names, token, tls.as_ref());
     served.map(Some).map_err(|error| {
         let remedy = match error.kind() {
             io::ErrorKind::AddrInUse => " (end what listens there, or configure another address)",

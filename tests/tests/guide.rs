@@ -122,10 +122,29 @@ fn commands(block: &str) -> Vec<Vec<String>> {
     let whole = block.replace("\\\n", " ");
     let words = |line: &str| {
         let line = line.split(" #").next().unwrap_or_default();
-        let words = line.split_ascii_whitespace().map(str::to_owned);
+        let words = quoted(line).into_iter();
         words.skip_while(|word| word == "sudo" || word.contains('=')).collect::<Vec<_>>()
     };
     whole.lines().map(words).filter(|words| !words.is_empty()).collect()
+}
+
+/// Words of a line; what is in single quotes is one, with its blanks.
+fn quoted(line: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    for (at, part) in line.split('\'').enumerate() {
+        if at % 2 == 1 {
+            words.last_mut().expect("never empty").push_str(part);
+            continue;
+        }
+        for (at, word) in part.split(|c: char| c.is_ascii_whitespace()).enumerate() {
+            if at > 0 {
+                words.push(String::new());
+            }
+            words.last_mut().expect("never empty").push_str(word);
+        }
+    }
+    words.retain(|word| !word.is_empty());
+    words
 }
 
 /// Checks the options of a command of ours by its help, and names of tasks and tests; what is wrong.
@@ -342,6 +361,7 @@ fn commands_that_do_not_run_have_their_names_and_options() {
     assert!(checked > 40, "{checked} commands are not the book");
     let one = |line: &str| unknown(&commands(line)[0]);
     assert_eq!(one("A=1 cargo xtask soak proof  # x"), None);
+    assert_eq!(commands("a -e 'b -> c' d"), [["a", "-e", "b -> c", "d"]]);
     assert!(
         one("cargo xtask soke").is_some() && one("cargo test --test a -- --nocapture").is_some()
     );

@@ -129,16 +129,19 @@ fn everything_linked_may_be_linked() {
 }
 
 #[test]
-fn the_default_build_compiles_no_c() {
-    let (default, all) = (packages(&[]), packages(&ALL));
+fn only_the_tls_library_is_in_c() {
+    let (without, default, all) =
+        (packages(&["--no-default-features"]), packages(&[]), packages(&ALL));
     let in_c = |packages: &[Value]| -> Vec<String> {
         let names = packages.iter().map(|package| package["name"].as_str().unwrap().to_owned());
         names.filter(|name| NO_C.contains(&name.as_str())).collect()
     };
-    assert!(default.len() > 20, "{} packages are not this repository's", default.len());
-    assert_eq!(in_c(&all), ["cc"], "the TLS library of the stores, if they are built");
-    let wrong = in_c(&default);
-    assert!(wrong.is_empty(), "a build must not need a C compiler: {wrong:?}");
+    assert!(without.len() > 20, "{} packages are not this repository's", without.len());
+    for packages in [&default, &all] {
+        assert_eq!(in_c(packages), ["cc"], "the TLS library of stores, listener and https");
+    }
+    let wrong = in_c(&without);
+    assert!(wrong.is_empty(), "what needs no TLS must not need a C compiler: {wrong:?}");
 }
 
 #[test]

@@ -716,7 +716,7 @@ fn why_tells_what_would_become_of_a_packet_and_changes_nothing() {
         "    q (Queue): waits",
         "    q (Queue) -> 0",
         "    l (CheckLength) -> out",
-        "    sh (Shaper) -> 0",
+        "    sh (Shaper) -> shaped",
         "    e (EtherEncap): ",
         "    d (ToDevice): sent by out",
     ];
@@ -799,7 +799,7 @@ fn traces_of_a_graph_become_a_capture() {
     assert_eq!(frames[0], numbered(7, 1));
     assert_eq!((&frames[1][..6], frames[1][22]), (&[2, 0, 0, 0, 0, 2][..], 63));
     let text = String::from_utf8_lossy(&bytes);
-    assert!(text.contains("trace 1, as it came") && text.contains("sh\n"), "{text}");
+    assert!(text.contains("trace 1, as it came") && text.contains("sh [shaped]\n"), "{text}");
     assert!(text.contains("rt [1]: 192.0.2.0/24 via 198.51.100.1"), "{text}");
     assert!(text.contains("trace 3, as it left"), "{text}");
     // Nothing comes: it says so, and the graph looks for nothing any more.

@@ -63,7 +63,8 @@ impl<A: Addr> Rig<A> {
 
     fn commit(&mut self) -> Brought {
         self.now += Duration::from_millis(1);
-        self.fib.commit(best_of(&self.store), &self.store, &mut NoReaders, self.now).unwrap()
+        let done = self.fib.commit(best_of(&self.store), &self.store, &mut NoReaders, self.now);
+        done.unwrap_or_else(|error| panic!("{}: {error}", self.fib.algorithm()))
     }
 
     fn set(&mut self, prefix: Prefix<A>, hop: u32) {

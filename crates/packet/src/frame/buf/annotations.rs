@@ -5,18 +5,17 @@
 //! it. A packet that reaches into them has none. Cost: nothing to a packet without them.
 //!
 //! Invariants that the unsafe code of this file relies on, those of `buf/mod.rs` besides:
-//! 1. The slot that [`place`] gives lies in the frame of the packet's own slot, whose one owner is borrowed as long as the
-//!    bytes are.
+//! 1. The slot that [`place`] gives lies in the frame of the packet's own slot, which is borrowed from its one owner as long as
+//!    the bytes are.
 //! 2. It begins at or behind the end of the packet's bytes, so that no byte is of both.
 
 use super::{Batch, Packet, Pool, Slot};
 
-/// Bytes of annotations.
-pub const ANNOTATION_BYTES: usize = 64;
-
-/// The same, as frames count.
+/// Length of the annotations of a packet.
 const BYTES: u16 = 64;
-const _: () = assert!(BYTES as usize == ANNOTATION_BYTES);
+
+/// Length of the annotations of a packet, as that of an array.
+pub const ANNOTATION_BYTES: usize = BYTES as usize;
 
 /// Where they lie in the frame of a slot; `None` where the packet reaches into them.
 fn place(pool: &Pool, slot: Slot) -> Option<Slot> {
@@ -25,48 +24,51 @@ fn place(pool: &Pool, slot: Slot) -> Option<Slot> {
     (end <= u32::from(start)).then_some(Slot { frame: slot.frame, start, len: BYTES })
 }
 
+/// Annotations of a packet in this slot, if it has any.
+fn read<'a>(pool: &'a Pool, slot: &'a Slot, annotated: bool) -> Option<&'a [u8; ANNOTATION_BYTES]> {
+    let slot = place(pool, *slot).filter(|_| annotated)?;
+    // SAFETY: invariant 1.
+    let bytes = unsafe { std::slice::from_raw_parts(pool.slice(slot), slot.len.into()) };
+    bytes.first_chunk()
+}
+
+/// Annotations of a packet in this slot, zeros where it had none; `None` where there is no room for them.
+fn write<'a>(
+    pool: &'a Pool,
+    slot: &'a mut Slot,
+    annotated: &mut bool,
+) -> Option<&'a mut [u8; ANNOTATION_BYTES]> {
+    let slot = place(pool, *slot)?;
+    let start = pool.slice(slot);
+    // SAFETY: invariants 1 and 2.
+    let bytes = unsafe { std::slice::from_raw_parts_mut(start, slot.len.into()) };
+    if !std::mem::replace(annotated, true) {
+        bytes.fill(0);
+    }
+    bytes.first_chunk_mut()
+}
+
 impl Packet {
-    /// Its annotations, if it has any.
+    /// Annotations of the packet, if it has any.
     pub fn annotations(&self) -> Option<&[u8; ANNOTATION_BYTES]> {
-        let slot = place(&self.pool, self.slot).filter(|_| self.meta.annotated)?;
-        // SAFETY: invariant 1.
-        let bytes = unsafe { std::slice::from_raw_parts(self.pool.slice(slot), slot.len.into()) };
-        bytes.first_chunk()
+        read(&self.pool, &self.slot, self.meta.annotated)
     }
 
-    /// Its annotations, zeros where it had none; `None` where there is no room for them.
+    /// Annotations of the packet, zeros where it had none; `None` where there is no room for them.
     pub fn annotations_mut(&mut self) -> Option<&mut [u8; ANNOTATION_BYTES]> {
-        let slot = place(&self.pool, self.slot)?;
-        let start = self.pool.slice(slot);
-        // SAFETY: invariants 1 and 2.
-        let bytes = unsafe { std::slice::from_raw_parts_mut(start, slot.len.into()) };
-        if !std::mem::replace(&mut self.meta.annotated, true) {
-            bytes.fill(0);
-        }
-        bytes.first_chunk_mut()
+        write(&self.pool, &mut self.slot, &mut self.meta.annotated)
     }
 }
 
 impl Batch {
     /// Annotations of packet `i`, if it has any.
     pub fn annotations(&self, i: usize) -> Option<&[u8; ANNOTATION_BYTES]> {
-        let slot =
-            place(&self.pool, self.slots[..self.len][i]).filter(|_| self.meta[i].annotated)?;
-        // SAFETY: invariant 1.
-        let bytes = unsafe { std::slice::from_raw_parts(self.pool.slice(slot), slot.len.into()) };
-        bytes.first_chunk()
+        read(&self.pool, &self.slots[..self.len][i], self.meta[i].annotated)
     }
 
     /// Annotations of packet `i`, zeros where it had none; `None` where there is no room for them.
     pub fn annotations_mut(&mut self, i: usize) -> Option<&mut [u8; ANNOTATION_BYTES]> {
-        let slot = place(&self.pool, self.slots[..self.len][i])?;
-        let start = self.pool.slice(slot);
-        // SAFETY: invariants 1 and 2.
-        let bytes = unsafe { std::slice::from_raw_parts_mut(start, slot.len.into()) };
-        if !std::mem::replace(&mut self.meta[i].annotated, true) {
-            bytes.fill(0);
-        }
-        bytes.first_chunk_mut()
+        write(&self.pool, &mut self.slots[..self.len][i], &mut self.meta[i].annotated)
     }
 
     /// Gives a copy of packet `i` its annotations.

@@ -57,7 +57,7 @@ struct Check {
 
 impl Check {
     fn is_good(&self, frame: &[u8], network: usize) -> bool {
-        let seen = Seen { frame, network, paint: 0, annotations: Default::default() };
+        let seen = Seen::bare(frame, network);
         let Some(ip) = seen.ip().filter(|ip| ip[9] == self.protocol) else { return false };
         let Some((_, transport)) = seen.transport() else { return true };
         let whole = match self.protocol {

@@ -240,14 +240,7 @@ impl Element for IpPrint {
             return;
         }
         for i in 0..batch.len() {
-            let meta = batch.meta()[i];
-            let seen = Seen {
-                frame: batch.bytes(i),
-                network: meta.network.into(),
-                paint: meta.paint,
-                annotations: Annotations::of(batch, i),
-            };
-            console::err(&format!("{}\n", self.show.line(&seen)));
+            console::err(&format!("{}\n", self.show.line(&Seen::packet(batch, i))));
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::frame::wire::protocol::{TCP, UDP};
 
 /// Ends and protocol of a packet whose IPv4 header begins at an offset; with ports where it has them.
 pub(super) fn ends(frame: &[u8], network: usize, ports: bool) -> Option<(u8, FlowId)> {
-    let seen = Seen { frame, network, paint: 0, annotations: Default::default() };
+    let seen = Seen::bare(frame, network);
     let ip = seen.ip()?;
     let addrs = FlowId { src: long(ip, 12)?, dst: long(ip, 16)?, sport: 0, dport: 0 };
     if !ports {

@@ -8,6 +8,7 @@ use std::net::Ipv4Addr;
 use super::tcp_options;
 use crate::element::click::only::annotations::Annotations;
 use crate::element::click::only::clock::{SECOND_NS, read_seconds, seconds};
+use crate::frame::Batch;
 use crate::frame::wire::icmp::PROTOCOL_ICMP;
 use crate::frame::wire::protocol::{TCP, UDP};
 use crate::language::{Value, unquote};
@@ -155,6 +156,24 @@ pub(crate) struct Seen<'a> {
     pub(crate) network: usize,
     pub(crate) paint: u8,
     pub(crate) annotations: Annotations,
+}
+
+impl<'a> Seen<'a> {
+    /// Packet `i` of a batch.
+    pub(crate) fn packet(batch: &'a Batch, i: usize) -> Self {
+        let meta = batch.meta()[i];
+        Self {
+            frame: batch.bytes(i),
+            network: meta.network.into(),
+            paint: meta.paint,
+            annotations: Annotations::of(batch, i),
+        }
+    }
+
+    /// A frame without annotations.
+    pub(crate) fn bare(frame: &'a [u8], network: usize) -> Self {
+        Self { frame, network, paint: 0, annotations: Annotations::default() }
+    }
 }
 
 /// Two bytes of a header.

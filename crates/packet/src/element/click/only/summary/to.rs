@@ -6,7 +6,6 @@ use std::io::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::fields::{Field, Seen};
-use crate::element::click::only::annotations::Annotations;
 use crate::element::click::only::console;
 use crate::frame::Batch;
 use crate::graph::{Context, Element, ElementClass, Made};
@@ -101,13 +100,7 @@ impl Element for Dump {
         if let Some(to) = &self.to {
             let mut lines = String::new();
             for i in 0..batch.len() {
-                let meta = batch.meta()[i];
-                let seen = Seen {
-                    frame: batch.bytes(i),
-                    network: meta.network.into(),
-                    paint: meta.paint,
-                    annotations: Annotations::of(batch, i),
-                };
+                let seen = Seen::packet(batch, i);
                 for (at, &field) in self.fields.iter().enumerate() {
                     let text = seen.text(field);
                     let space = if at == 0 { "" } else { " " };

@@ -94,25 +94,32 @@ fn reference(text: &str, at: usize, values: &dyn Values) -> (usize, Option<Strin
 
 /// Where the parenthesis that `text` begins with is closed.
 fn closing(text: &str) -> Option<usize> {
-    let (mut depth, mut quote, mut escaped) = (0_usize, None, false);
-    for (at, byte) in text.bytes().enumerate() {
+    let mut depth = 0_usize;
+    let mut closed = unquoted(text).filter(|&(_, byte)| {
+        match byte {
+            b'(' => depth += 1,
+            b')' => depth -= 1,
+            _ => {}
+        }
+        depth == 0
+    });
+    closed.next().map(|(at, _)| at)
+}
+
+/// Bytes of a text that no quotes hold, with their places.
+fn unquoted(text: &str) -> impl Iterator<Item = (usize, u8)> {
+    let (mut quote, mut escaped) = (None, false);
+    text.bytes().enumerate().filter(move |&(_, byte)| {
         match (quote, byte) {
             _ if escaped => escaped = false,
             (Some(b'"'), b'\\') => escaped = true,
             (Some(open), byte) if open == byte => quote = None,
             (Some(_), _) => {}
             (None, b'"' | b'\'') => quote = Some(byte),
-            (None, b'(') => depth += 1,
-            (None, b')') => {
-                depth -= 1;
-                if depth == 0 {
-                    return Some(at);
-                }
-            }
-            _ => {}
+            (None, _) => return true,
         }
-    }
-    None
+        false
+    })
 }
 
 /// The text that a quoted one stands for.
@@ -123,19 +130,10 @@ pub(crate) fn plain(text: &str) -> String {
 /// The first word, and what follows it.
 pub(crate) fn first_word(text: &str) -> (&str, &str) {
     let text = text.trim();
-    let (mut quote, mut escaped) = (None, false);
-    for (at, byte) in text.bytes().enumerate() {
-        match (quote, byte) {
-            _ if escaped => escaped = false,
-            (Some(b'"'), b'\\') => escaped = true,
-            (Some(open), byte) if open == byte => quote = None,
-            (Some(_), _) => {}
-            (None, b'"' | b'\'') => quote = Some(byte),
-            (None, byte) if byte.is_ascii_whitespace() => return (&text[..at], text[at..].trim()),
-            _ => {}
-        }
+    match unquoted(text).find(|(_, byte)| byte.is_ascii_whitespace()) {
+        Some((at, _)) => (&text[..at], text[at..].trim()),
+        None => (text, ""),
     }
-    (text, "")
 }
 
 /// All words, without their quotes.

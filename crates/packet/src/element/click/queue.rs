@@ -22,18 +22,8 @@ pub(crate) const CLASS: ElementClass = noted("Queue");
 pub(crate) const FULL_NOTE: ElementClass = noted("FullNoteQueue");
 pub(crate) const QUICK_NOTE: ElementClass = noted("QuickNoteQueue");
 pub(crate) const THREAD_SAFE: ElementClass = noted("ThreadSafeQueue");
-
-pub(crate) const NOTIFIER: ElementClass = ElementClass {
-    spec: spec("NotifierQueue", "1/1"),
-    summary: "a Queue that does not hold sources back",
-    configure: |setup| configure(setup, Discipline::Tail),
-};
-
-pub(crate) const SIMPLE: ElementClass = ElementClass {
-    spec: spec("SimpleQueue", "1/1"),
-    summary: "a Queue that does not hold sources back",
-    configure: |setup| configure(setup, Discipline::Tail),
-};
+pub(crate) const NOTIFIER: ElementClass = unnoted("NotifierQueue");
+pub(crate) const SIMPLE: ElementClass = unnoted("SimpleQueue");
 
 pub(crate) const FRONT_DROP: ElementClass = ElementClass {
     spec: spec("FrontDropQueue", "1/1"),
@@ -57,6 +47,15 @@ const fn noted(name: &'static str) -> ElementClass {
         spec: spec(name, "1/1"),
         summary: "keeps packets until they are pulled; drops what does not fit",
         configure: |setup| Ok(configure(setup, Discipline::Tail)?.holds_back()),
+    }
+}
+
+/// Class of queues that do not.
+const fn unnoted(name: &'static str) -> ElementClass {
+    ElementClass {
+        spec: spec(name, "1/1"),
+        summary: "a Queue that does not hold sources back",
+        configure: |setup| configure(setup, Discipline::Tail),
     }
 }
 

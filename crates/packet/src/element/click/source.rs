@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::element::support::allowance::{Allowance, Budget, Unit};
 use crate::element::support::setting::Setting;
+use crate::element::support::stop::Stop;
 use crate::frame::counters::{Count, PerWorker};
 use crate::frame::{BATCH, Batch, FLAG_GENERATED, HEADROOM};
 use crate::graph::{Context, Element, ElementClass, Inputs, Made, Setup};
@@ -130,8 +131,7 @@ fn configure(
             count: counts.add(instance),
             seen: resets.get(),
             resets: resets.clone(),
-            stop: stop.clone(),
-            told: false,
+            stop: Stop::new(stop.clone()),
             random,
         }
     });
@@ -180,9 +180,7 @@ struct Source {
     /// Number of requests to begin again, and of those carried out.
     resets: Setting<u32>,
     seen: u32,
-    stop: Option<Arc<AtomicBool>>,
-    /// The end was requested.
-    told: bool,
+    stop: Stop,
     random: Option<u64>,
 }
 
@@ -225,7 +223,7 @@ impl Source {
         if resets != self.seen {
             self.seen = resets;
             self.left = self.limit;
-            self.told = false;
+            self.stop.reset();
             self.count.set(0);
         }
         if !self.active.get() {
@@ -233,12 +231,7 @@ impl Source {
         }
         if self.left == 0 {
             // Whoever is behind it had a turn since the last packet.
-            if let Some(stop) =
-                self.stop.as_ref().filter(|_| !std::mem::replace(&mut self.told, true))
-            {
-                // Relaxed: whoever looks acts on it a round later.
-                stop.store(true, Relaxed);
-            }
+            self.stop.request();
             return;
         }
         let most = BATCH.min(room).min(usize::try_from(self.left).unwrap_or(usize::MAX));

@@ -10,4 +10,5 @@ pub(crate) mod setting;
 pub(crate) mod sift;
 pub(crate) mod source_addr;
 pub(crate) mod source_sets;
+pub(crate) mod stop;
 pub(crate) mod waiting;

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use crate::element::support::setting::Setting;
+use crate::element::support::stop::Stop;
 use crate::frame::counters::{Count, PerWorker};
 use crate::frame::{BATCH, Batch, DropReason, FLAG_GENERATED};
 use crate::graph::{Context, Element, ElementClass, Inputs, Made};
@@ -45,8 +46,7 @@ pub(crate) const SOURCE: ElementClass = ElementClass {
                 count: counts.add(instance),
                 seen: resets.get(),
                 resets: resets.clone(),
-                stop: stop.clone(),
-                told: false,
+                stop: Stop::new(stop.clone()),
             }
         });
         let made = made
@@ -86,9 +86,7 @@ struct Source {
     count: Arc<Count>,
     resets: Setting<u32>,
     seen: u32,
-    stop: Option<Arc<AtomicBool>>,
-    /// The end was requested.
-    told: bool,
+    stop: Stop,
 }
 
 impl Element for Source {
@@ -101,7 +99,7 @@ impl Element for Source {
         if resets != self.seen {
             self.seen = resets;
             self.count.set(0);
-            self.told = false;
+            self.stop.reset();
         }
         if cx.now_ns < next || !self.active.get() {
             return;
@@ -110,12 +108,7 @@ impl Element for Source {
         let next = next.saturating_add(self.interval_ns);
         self.next_ns = Some(next.max(cx.now_ns.saturating_sub(self.interval_ns)));
         if self.count.read() >= self.limit {
-            if let Some(stop) =
-                self.stop.as_ref().filter(|_| !std::mem::replace(&mut self.told, true))
-            {
-                // Relaxed: whoever looks acts on it a round later.
-                stop.store(true, Relaxed);
-            }
+            self.stop.request();
             return;
         }
         let Some(mut packet) = cx.pool.alloc() else { return };

@@ -28,16 +28,9 @@ pub fn collected() -> Written {
 
 /// Writes to standard output.
 pub(crate) fn out(text: &str) {
-    let kept = COLLECTED.with_borrow_mut(|collected| match collected {
-        Some(written) => {
-            written.out.push_str(text);
-            true
-        }
-        None => false,
-    });
-    if !kept {
+    if !is_kept(text, |written| &mut written.out) {
         let mut out = std::io::stdout().lock();
-        // Where nobody reads it there is nobody to tell.
+        // Where nobody reads it there is no one to report that to.
         let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     }
 }
@@ -49,15 +42,16 @@ pub fn warn(line: &str) {
 
 /// Writes to standard error.
 pub(crate) fn err(text: &str) {
-    let kept = COLLECTED.with_borrow_mut(|collected| match collected {
-        Some(written) => {
-            written.err.push_str(text);
-            true
-        }
-        None => false,
-    });
-    if !kept {
+    if !is_kept(text, |written| &mut written.err) {
         // As above.
         let _ = std::io::stderr().lock().write_all(text.as_bytes());
     }
+}
+
+/// Whether the text is kept for a test; then it is added to what was written there.
+fn is_kept(text: &str, stream: impl Fn(&mut Written) -> &mut String) -> bool {
+    COLLECTED.with_borrow_mut(|collected| {
+        let written = collected.as_mut();
+        written.map(|written| stream(written).push_str(text)).is_some()
+    })
 }

@@ -99,7 +99,7 @@ impl<'p> Expander<'p> {
         Self { problems, bytes: 0, depth: 0, keeps_unknown: false }
     }
 
-    /// The same; where `script`, variables that are not known stay.
+    /// Expands as [`expand`](Self::expand) does; where `script`, variables that are not known stay.
     pub(super) fn expand_for(&mut self, text: &Text, frame: &Frame<'_>, script: bool) -> Text {
         self.keeps_unknown = script;
         let expanded = self.expand(text, frame);

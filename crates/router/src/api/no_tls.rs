@@ -4,12 +4,12 @@ use std::io;
 
 use super::tcp::TlsFiles;
 
-/// Never made.
+/// TLS that there is never.
 #[derive(Debug)]
 pub(super) enum Tls {}
 
 impl Tls {
-    /// Never succeeds.
+    /// Refuses.
     ///
     /// # Errors
     /// Always.
@@ -17,7 +17,7 @@ impl Tls {
         Err(io::Error::new(io::ErrorKind::Unsupported, "built without the cargo feature `tls`"))
     }
 
-    /// Never called.
+    /// Stands for the real one.
     pub(super) async fn accept<S>(&self, _: S) -> io::Result<S> {
         match *self {}
     }

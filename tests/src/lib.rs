@@ -6,6 +6,7 @@
 pub mod bird;
 pub mod bmp;
 pub mod browser;
+pub mod certificates;
 pub mod click;
 pub mod configuration;
 pub mod crowd;
@@ -77,10 +78,12 @@ pub fn emulated() -> bool {
 /// How long a test waits at most for what takes `usual` at most: longer where a processor is emulated, and in a soak, whose
 /// machine has other work.
 pub fn patience(usual: Duration) -> Duration {
-    match () {
-        () if emulated() => usual * 10,
-        () if soaks() => usual * 3,
-        () => usual,
+    if emulated() {
+        usual * 10
+    } else if soaks() {
+        usual * 3
+    } else {
+        usual
     }
 }
 

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::netns::{command, exec, run};
+use crate::certificates;
+use crate::netns::{command, exec};
 use crate::rack::{Built, Rack, STORE};
 use crate::{patience, program_of_all_features, skip};
 
@@ -144,26 +145,10 @@ impl Server {
 
     /// Two CAs, and the certificate of the server by one of them.
     fn certificates(&self) {
-        let at = |name: &str| self.folder.join(name).display().to_string();
-        let new = "openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
         for name in ["other", "ca"] {
-            let (ca, key) = (at(&format!("{name}.pem")), at(&format!("{name}.key")));
-            let words = format!("{new} -x509 -days 2 -keyout {key} -out {ca} -subj /CN={name}");
-            run(&self.namespace, &words);
+            certificates::authority(&self.namespace, &self.folder, name);
         }
-        let (ca, key) = (at("ca.pem"), at("ca.key"));
-        let names = at("names");
-        std::fs::write(&names, format!("subjectAltName=IP:{STORE}\n"))
-            .expect("the folder is there");
-        let [request, server] = [at("server.csr"), at("server.key")];
-        run(&self.namespace, &format!("{new} -keyout {server} -out {request} -subj /CN=server"));
-        run(
-            &self.namespace,
-            &format!(
-                "openssl x509 -req -in {request} -CA {ca} -CAkey {key} -CAcreateserial -days 2 -out {} -extfile {names}",
-                at("server.pem")
-            ),
-        );
+        certificates::certificate(&self.namespace, &self.folder, "ca", "server", STORE);
     }
 
     /// Has etcd keep a value for good.

@@ -1,5 +1,6 @@
 //! The TCP listener: who gets what over it, a table of attempts, and a crowd of connections that takes no room from others.
 
+use fingerpost_tests::certificates;
 use fingerpost_tests::crowd::Crowd;
 use fingerpost_tests::folder::Folder;
 use fingerpost_tests::netns::{Line, Router, command, conserved, exec, run};
@@ -105,30 +106,19 @@ fn a_token_is_needed_where_there_is_one() {
     assert!(!refused.status.success() && said.contains("at least 16"), "{said}");
 }
 
-/// A certificate for this name by a CA, both in the folder: `NAME.pem` and `NAME.key`.
-fn certificate(line: &Line, folder: &Folder, ca: &str, name: &str) {
-    let new = "openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
-    let file = |kind: &str| folder.file(&format!("{name}.{kind}"));
-    let [request, key, certificate] = ["csr", "key", "pem"].map(file);
-    run(&line.router, &format!("{new} -keyout {key} -out {request} -subj /CN={name}"));
-    let names = folder.write("names", "subjectAltName=IP:127.0.0.1\n");
-    let [ca, ca_key] = ["pem", "key"].map(|kind| folder.file(&format!("{ca}.{kind}")));
-    let sign = format!("openssl x509 -req -in {request} -CA {ca} -CAkey {ca_key} -CAcreateserial");
-    run(&line.router, &format!("{sign} -days 2 -out {certificate} -extfile {names}"));
-}
-
 #[test]
 fn tls_admits_clients_with_a_certificate_and_takes_a_renewed_one() {
     let Some(line) = Line::new(&["curl", "openssl"]) else { return };
     let folder = Folder::new(&line.router);
     for ca in ["ca", "other"] {
-        let [key, pem] = ["key", "pem"].map(|kind| folder.file(&format!("{ca}.{kind}")));
-        let new = "openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -x509";
-        run(&line.router, &format!("{new} -days 2 -keyout {key} -out {pem} -subj /CN={ca}"));
+        certificates::authority(&line.router, folder.path(), ca);
     }
-    certificate(&line, &folder, "ca", "router");
-    certificate(&line, &folder, "ca", "client");
-    certificate(&line, &folder, "other", "stranger");
+    let certificate = |ca: &str, name: &str| {
+        certificates::certificate(&line.router, folder.path(), ca, name, "127.0.0.1");
+    };
+    certificate("ca", "router");
+    certificate("ca", "client");
+    certificate("other", "stranger");
     let [pem, key, ca] = ["router.pem", "router.key", "ca.pem"].map(|name| folder.file(name));
     let tls = format!("certificate = \"{pem}\"\nkey = \"{key}\"\nclient_ca = \"{ca}\"");
     let text = format!("[listen]\naddress = \"{ADDRESS}\"\n{tls}\n");
@@ -174,7 +164,7 @@ fn tls_admits_clients_with_a_certificate_and_takes_a_renewed_one() {
     router.wait_for("a message", |said| {
         said.iter().any(|line| line.contains("no certificate in it") && line.contains("former"))
     });
-    certificate(&line, &folder, "ca", "router");
+    certificate("ca", "router");
     std::thread::sleep(std::time::Duration::from_millis(1_100));
     assert!(get("ca", "client", "https"));
     conserved(&router.stop());

@@ -14,23 +14,11 @@ pub(crate) const SECOND_NS: i64 = 1_000_000_000;
 thread_local! {
     /// Time of day at which the worker's clock was 0; unknown yet where negative.
     static BEGAN_NS: Cell<i64> = const { Cell::new(-1) };
-    /// Time of the present round.
-    static NOW_NS: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Lets the clock of this thread begin at that time of day.
 pub fn begin(time_of_day_ns: i64) {
     BEGAN_NS.set(time_of_day_ns);
-}
-
-/// Notes the time of the round, for handlers that this thread calls in it.
-pub(crate) fn round(now_ns: u64) {
-    NOW_NS.set(now_ns);
-}
-
-/// Time of the present round.
-pub(crate) fn now_ns() -> u64 {
-    NOW_NS.get()
 }
 
 /// Time of day at that time of the worker's clock, in nanoseconds.

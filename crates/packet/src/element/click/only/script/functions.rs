@@ -44,12 +44,12 @@ impl Number {
     }
 }
 
-/// Result of one of [`NAMES`]; `None` where there is no such function.
-pub(crate) fn call(name: &str, words: &[String]) -> Option<Result<String, String>> {
-    NAMES.contains(&name).then(|| evaluate(name, words))
+/// Result of one of [`NAMES`] at that time of the worker's clock; `None` where there is no such function.
+pub(crate) fn call(name: &str, words: &[String], now_ns: u64) -> Option<Result<String, String>> {
+    NAMES.contains(&name).then(|| evaluate(name, words, now_ns))
 }
 
-fn evaluate(name: &str, words: &[String]) -> Result<String, String> {
+fn evaluate(name: &str, words: &[String], now_ns: u64) -> Result<String, String> {
     let numbers = || words.iter().map(|word| Number::read(word)).collect::<Result<Vec<_>, _>>();
     let truth = |word: &String| bool::read(word).map_err(|words| format!("`{word}` is {words}"));
     let truths = || words.iter().map(truth).collect::<Result<Vec<_>, _>>();
@@ -114,7 +114,7 @@ fn evaluate(name: &str, words: &[String]) -> Result<String, String> {
         "in" => shown(words.split_first().is_some_and(|(what, list)| list.contains(what))),
         "first" => Ok(words.first().cloned().unwrap_or_default()),
         "cat" => Ok(words.concat()),
-        "now" => Ok(clock::seconds(clock::time_of_day(clock::now_ns()))),
+        "now" => Ok(clock::seconds(clock::time_of_day(now_ns))),
         "random" => random(&numbers()?),
         "sprintf" => sprintf(words),
         "length" => Ok(words.join(" ").len().to_string()),
@@ -248,7 +248,7 @@ mod tests {
         let mut words = text.split(' ').map(str::to_owned);
         let name = words.next().unwrap();
         let words: Vec<_> = words.filter(|word| !word.is_empty()).collect();
-        call(&name, &words).unwrap().unwrap_or_else(|words| format!("error: {words}"))
+        call(&name, &words, 0).unwrap().unwrap_or_else(|words| format!("error: {words}"))
     }
 
     #[test]
@@ -289,6 +289,6 @@ mod tests {
         ] {
             assert_eq!(of(text), want, "{text}");
         }
-        assert!(call("nothing", &[]).is_none());
+        assert!(call("nothing", &[], 0).is_none());
     }
 }

@@ -21,7 +21,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::element::click::only::caller::Caller;
-use crate::element::click::only::clock;
 use crate::frame::{Batch, DropReason};
 use crate::graph::{Context, Element, ElementClass, Inputs, Made, Setup};
 use crate::handler::Handler;
@@ -145,8 +144,10 @@ fn configure(setup: &mut Setup<'_>, kind: Kind) -> Result<Made, ConfigError> {
         }));
     // A handler gives the same as long as nothing changes.
     for &name in functions::NAMES.iter().filter(|name| !matches!(**name, "random" | "now")) {
+        let script = script.clone();
         made = made.handler(Handler::read_with(name, move |text| {
-            functions::call(name, &text::words(text)).unwrap_or_else(|| Ok(String::new()))
+            let result = functions::call(name, &text::words(text), script.now_ns());
+            result.unwrap_or_else(|| Ok(String::new()))
         }));
     }
     Ok(made)
@@ -161,7 +162,7 @@ struct Runner {
 
 impl Element for Runner {
     fn process(&mut self, input: u16, batch: &mut Batch, cx: &mut Context<'_>) {
-        clock::round(cx.now_ns);
+        self.script.set_now(cx.now_ns);
         for i in 0..batch.len() {
             if !self.works || self.script.kind != Kind::Packet {
                 batch.output(i, input);
@@ -186,7 +187,7 @@ impl Element for Runner {
         if !self.works || !self.script.is_running() {
             return;
         }
-        clock::round(cx.now_ns);
+        self.script.set_now(cx.now_ns);
         // An end that is requested before it began is one that it waits for.
         self.script.run();
         // Relaxed: whoever requested it does nothing else by it. The script's own request is none to itself.
@@ -253,6 +254,13 @@ mod tests {
         assert_eq!((out.as_str(), stopped), ("1\n2\n3\nend\n", true));
         let (out, _, _) = written("Script(print 'a', wait 25ms, print 'b')", 3);
         assert_eq!(out, "a\n");
+        let (_, err, _) = written("s :: Script(write s.run)", 1);
+        assert_eq!(err, "s: it runs within itself, 64 times\n");
+        let (_, err, _) = written(
+            "Script(init x 1234567, init i 0, label a, set i $(add $i 1), set x $x$x, goto a $(lt $i 20))",
+            1,
+        );
+        assert!(err.starts_with("Script@1: `x` has at most 1048576 bytes\n"), "{:.200}", err);
         let (out, err, _) = written("Script(label x, set i 1, goto x)", 1);
         assert_eq!((out.as_str(), err.as_str()), ("", "Script@1: 1000000 jumps without a wait\n"));
         assert!(refused(&SCRIPT, "goto y, jump").contains("`jump` is no instruction"));

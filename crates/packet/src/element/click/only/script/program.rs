@@ -4,19 +4,23 @@
 //! element; nothing is locked while a handler is called, so that it may use the script's own.
 
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::functions;
 use super::text::{Values, expand, first_word, plain, words};
 use crate::element::click::only::caller::Caller;
-use crate::element::click::only::{clock, console};
+use crate::element::click::only::console;
 use crate::handler::HandlerError;
 use crate::language::Value;
 
 /// Jumps in one go after which a script is ended, as one that never waits.
 const MOST_JUMPS: usize = 1_000_000;
+/// Runs within runs of a script, at most.
+const MOST_DEPTH: usize = 64;
+/// Bytes of a variable, at most.
+const MOST_BYTES: usize = 1 << 20;
 
 /// What starts and drives a script.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -191,6 +195,10 @@ pub(crate) struct Script {
     stop: Arc<AtomicBool>,
     managers: Arc<AtomicUsize>,
     state: Mutex<State>,
+    /// Runs under way, each within the one before.
+    depth: AtomicUsize,
+    /// Time of the last round of its worker.
+    now_ns: AtomicU64,
 }
 
 impl Script {
@@ -208,7 +216,19 @@ impl Script {
         }
         let running = matches!(kind, Kind::Active | Kind::Driver);
         let state = State { running, manages: drives, written: true, ..State::default() };
-        Self { name, kind, program, caller, stop, managers, state: Mutex::new(state) }
+        let (state, depth, now_ns) = (Mutex::new(state), AtomicUsize::new(0), AtomicU64::new(0));
+        Self { name, kind, program, caller, stop, managers, state, depth, now_ns }
+    }
+
+    /// Notes the time of a round of its worker, by which handlers in other threads go as well.
+    pub(crate) fn set_now(&self, now_ns: u64) {
+        // Relaxed, here and below: nothing else follows from them.
+        self.now_ns.store(now_ns, Relaxed);
+    }
+
+    /// Time of the last round.
+    pub(crate) fn now_ns(&self) -> u64 {
+        self.now_ns.load(Relaxed)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -274,6 +294,17 @@ impl Script {
 
     /// Continues until it waits or ends.
     pub(crate) fn run(&self) -> Came {
+        let came = if self.depth.fetch_add(1, Relaxed) < MOST_DEPTH {
+            self.go()
+        } else {
+            self.complain(&format!("it runs within itself, {MOST_DEPTH} times"));
+            self.finish(Came::Exited)
+        };
+        self.depth.fetch_sub(1, Relaxed);
+        came
+    }
+
+    fn go(&self) -> Came {
         let mut jumps = 0;
         loop {
             let at = {
@@ -285,7 +316,7 @@ impl Script {
                     return Came::Waits;
                 }
                 if let Some(until) = state.until_ns {
-                    if clock::now_ns() < until {
+                    if self.now_ns() < until {
                         return Came::Waits;
                     }
                     state.until_ns = None;
@@ -422,7 +453,7 @@ impl Script {
                 match Duration::read(time.trim()) {
                     Ok(time) => {
                         let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-                        self.state().until_ns = Some(clock::now_ns().saturating_add(time));
+                        self.state().until_ns = Some(self.now_ns().saturating_add(time));
                     }
                     Err(words) => self.complain(&format!("`{time}` is {words}")),
                 }
@@ -484,6 +515,9 @@ impl Script {
     }
 
     fn set(&self, name: &str, value: String) {
+        if value.len() > MOST_BYTES {
+            return self.complain(&format!("`{name}` has at most {MOST_BYTES} bytes"));
+        }
         let mut state = self.state();
         match state.variables.iter_mut().find(|(known, _)| known == name) {
             Some((_, known)) => *known = value,
@@ -515,7 +549,7 @@ impl Values for Script {
     fn call(&self, text: &str) -> String {
         let (name, rest) = first_word(text);
         let name = plain(name);
-        if let Some(result) = functions::call(&name, &words(rest)) {
+        if let Some(result) = functions::call(&name, &words(rest), self.now_ns()) {
             return result.unwrap_or_else(|error| {
                 self.complain(&error);
                 String::new()

@@ -13,8 +13,15 @@ pub(crate) trait Values {
     fn call(&self, text: &str) -> String;
 }
 
+/// Calls within calls, at most: what is deeper stays as it is.
+const MOST_DEPTH: usize = 64;
+
 /// The text with all values put in; quotes stay.
 pub(crate) fn expand(text: &str, values: &dyn Values) -> String {
+    expand_at(text, values, 0)
+}
+
+fn expand_at(text: &str, values: &dyn Values, depth: usize) -> String {
     let bytes = text.as_bytes();
     let (mut out, mut at, mut double) = (String::new(), 0, false);
     while at < bytes.len() {
@@ -35,7 +42,7 @@ pub(crate) fn expand(text: &str, values: &dyn Values) -> String {
                 at = end;
             }
             b'$' => {
-                let (end, value) = reference(text, at, values);
+                let (end, value) = reference(text, at, values, depth);
                 match value {
                     Some(value) if double => {
                         for c in value.chars() {
@@ -51,8 +58,9 @@ pub(crate) fn expand(text: &str, values: &dyn Values) -> String {
                 at = end;
             }
             _ => {
-                let more = text[at + 1..].find(['\'', '"', '\\', '$']);
-                let end = more.map_or(text.len(), |more| at + 1 + more);
+                let next = at + text[at..].chars().next().map_or(1, char::len_utf8);
+                let more = text[next..].find(['\'', '"', '\\', '$']);
+                let end = more.map_or(text.len(), |more| next + more);
                 out.push_str(&text[at..end]);
                 at = end;
             }
@@ -62,12 +70,13 @@ pub(crate) fn expand(text: &str, values: &dyn Values) -> String {
 }
 
 /// Where the reference at `at` ends, and its value.
-fn reference(text: &str, at: usize, values: &dyn Values) -> (usize, Option<String>) {
+fn reference(text: &str, at: usize, values: &dyn Values, depth: usize) -> (usize, Option<String>) {
     let rest = &text[at + 1..];
     match rest.as_bytes().first() {
         Some(b'(') => match closing(rest) {
+            Some(end) if depth == MOST_DEPTH => (at + 2 + end, None),
             Some(end) => {
-                let inner = expand(&rest[1..end], values);
+                let inner = expand_at(&rest[1..end], values, depth + 1);
                 (at + 2 + end, Some(values.call(&inner)))
             }
             None => (text.len(), None),
@@ -179,6 +188,9 @@ mod tests {
         assert_eq!(expand("$(f $(g $1) \")\") $$", &Some3), "<f <g one> \")\"> 7");
         assert_eq!(of("${y-2} $y \"\\$x\" $"), "2 $y $x $");
         assert_eq!(of("$(f"), "$(f");
+        assert_eq!(of("é$1ü"), "éoneü");
+        let deep = "$(".repeat(10_000) + &")".repeat(10_000);
+        assert!(expand(&deep, &Some3).starts_with(&"<".repeat(MOST_DEPTH)));
         assert_eq!(words("a 'b c' \"d e\"f  g"), ["a", "b c", "d ef", "g"]);
         assert_eq!(first_word(" write  a b "), ("write", "a b"));
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::{Core, lock, named, packet};
 use crate::element::click::only::summary::fields::{long, word};
+use crate::frame::wire::IP4_BYTES;
 use crate::frame::wire::checksum::checksum;
 use crate::frame::wire::icmp::PROTOCOL_ICMP;
 use crate::frame::{Batch, DropReason, Hop};
@@ -37,7 +38,13 @@ struct Errors {
 impl Errors {
     /// Changes an error, and gives the paint that it gets; `None` where it is about no known flow.
     fn change(&self, ip: &mut [u8], now_ns: u64) -> Option<Option<u8>> {
-        let header = usize::from(ip.first()? & 15) * 4;
+        if ip.len() < IP4_BYTES || ip[0] >> 4 != 4 {
+            return None;
+        }
+        let header = usize::from(ip[0] & 15) * 4;
+        if header < IP4_BYTES {
+            return None;
+        }
         let stated = usize::from(word(ip, 2)?).min(ip.len());
         let kind = *ip.get(header)?;
         // Errors quote what they are about behind 8 bytes.

@@ -166,10 +166,11 @@ fn addrs(text: &str) -> Option<Range> {
         let around = Around::<u32>::read(text).ok()?;
         let (low, high) = (around.prefix.addr(), around.prefix.last());
         // The address of the prefix and that for all of its hosts are no hosts.
-        return match around.prefix.len() {
-            31.. => Some(Range { low, high, sequential }),
-            _ => Some(Range { low: low.max(around.addr).max(low + 1), high: high - 1, sequential }),
+        let (low, high) = match around.prefix.len() {
+            31.. => (low, high),
+            _ => (low.max(around.addr).max(low + 1), high - 1),
         };
+        return (low <= high).then_some(Range { low, high, sequential });
     }
     let (low, high) = match text.split_once('-') {
         Some((low, high)) => (one(low)?, one(high)?),
@@ -207,6 +208,7 @@ mod tests {
         assert_eq!(of("1.0.0.1/24 -"), Ok("1.0.0.1-1.0.0.254 -".into()));
         assert_eq!(of("1.0.0.1/8 -"), Ok("1.0.0.1-1.255.255.254 -".into()));
         assert_eq!(of("1.0.0.x -"), Err("bad source address".into()));
+        assert_eq!(of("1.0.0.255/24 -"), Err("bad source address".into()));
         assert_eq!(of("1.255.0.0-1.0.255.255 -"), Err("bad source address".into()));
         for port in ["1x", "456-19", "456-65536"] {
             assert_eq!(

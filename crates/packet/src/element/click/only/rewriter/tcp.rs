@@ -20,6 +20,9 @@ fn distance(from: u32, to: u32) -> i32 {
     to.wrapping_sub(from) as i32
 }
 
+/// Changes of a flow that are known one by one: what is older is acknowledged.
+const MOST: usize = 16;
+
 impl Deltas {
     pub(crate) fn is_empty(&self) -> bool {
         self.base == 0 && self.changes.is_empty()
@@ -32,6 +35,9 @@ impl Deltas {
             return;
         }
         let last = self.changes.last().map_or(self.base, |change| change.1);
+        if self.changes.len() == MOST {
+            self.base = self.changes.remove(0).1;
+        }
         self.changes.push((end, last.wrapping_add(after).wrapping_sub(before)));
     }
 

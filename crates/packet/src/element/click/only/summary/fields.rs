@@ -379,11 +379,13 @@ impl Described {
             Seconds => {
                 let part = self.annotations.timestamp_ns.rem_euclid(SECOND_NS);
                 self.annotations.timestamp_ns =
-                    i64::read(text).ok()?.checked_mul(SECOND_NS)? + part;
+                    i64::read(text).ok()?.checked_mul(SECOND_NS)?.checked_add(part)?;
             }
             Micros => {
-                let whole = self.annotations.timestamp_ns.div_euclid(SECOND_NS) * SECOND_NS;
-                self.annotations.timestamp_ns = whole + i64::from(u32::read(text).ok()?) * 1000;
+                let ns = self.annotations.timestamp_ns;
+                let whole = ns.checked_sub(ns.rem_euclid(SECOND_NS))?;
+                let part = i64::from(u32::read(text).ok()?) * 1000;
+                self.annotations.timestamp_ns = whole.checked_add(part)?;
             }
             MicrosInAll => {
                 self.annotations.timestamp_ns = i64::read(text).ok()?.checked_mul(1000)?

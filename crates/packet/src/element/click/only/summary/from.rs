@@ -180,6 +180,9 @@ struct Source {
     count: Arc<Count>,
 }
 
+/// Bytes of a line, at most: what is longer is several lines.
+const MOST_LINE: u64 = 1 << 20;
+
 impl Source {
     /// Reads on to the next packet; whether there is one.
     fn look(&mut self) -> bool {
@@ -187,7 +190,11 @@ impl Source {
         while self.next.is_none() {
             let Some(lines) = &mut self.lines else { return false };
             line.clear();
-            match lines.read_until(b'\n', &mut line) {
+            let read = lines.by_ref().take(MOST_LINE).read_until(b'\n', &mut line);
+            if let Err(error) = &read {
+                console::err(&format!("FromIPSummaryDump: {error}\n"));
+            }
+            match read {
                 Ok(0) | Err(_) => {
                     self.lines = None;
                     if let Some(stop) = &self.stop {

@@ -131,11 +131,15 @@ fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Classes that keep flows.
+const REWRITERS: [&str; 5] =
+    ["IPRewriter", "TCPRewriter", "UDPRewriter", "IPAddrRewriter", "IPAddrPairRewriter"];
+
 /// The rewriter that an argument names.
 fn named(setup: &mut Setup<'_>, arg: &Arg<'_>) -> Result<Arc<Core>, ConfigError> {
     let name: String = setup.args.read(arg, "REWRITER")?;
     match setup.element(&name) {
-        Some((number, class)) if class.ends_with("Rewriter") => Ok(setup.shared::<Core>(number)),
+        Some((number, class)) if REWRITERS.contains(&class) => Ok(setup.shared::<Core>(number)),
         _ => Err(setup.args.refuse(arg, &format!("there is no rewriter `{name}`"))),
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::element::click::only::annotations::Annotations;
+use crate::element::support::stop::Stop;
 use crate::frame::{Batch, DropReason, FLAG_GENERATED, Packet};
 use crate::graph::{Context, Element, ElementClass, Held, Inputs, Made};
 use crate::handler::Handler;
@@ -27,7 +28,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
             waiting: (0..inputs).map(|_| None).collect(),
             last_ns: i64::MIN,
             ordered: ordered.clone(),
-            stop: stop.clone(),
+            stop: Stop::new(stop.clone()),
         });
         Ok(made
             .holds(inputs)
@@ -41,7 +42,7 @@ struct Sorted {
     waiting: Vec<Option<(i64, Packet)>>,
     last_ns: i64,
     ordered: Arc<AtomicBool>,
-    stop: Option<Arc<AtomicBool>>,
+    stop: Stop,
 }
 
 impl Element for Sorted {
@@ -63,9 +64,9 @@ impl Element for Sorted {
             let first = self.waiting.iter_mut().filter(|waiting| waiting.is_some());
             let first = first.min_by_key(|waiting| waiting.as_ref().map(|(time, _)| *time));
             let Some((time, packet)) = first.and_then(Option::take) else {
-                if let Some(stop) = self.stop.take() {
-                    // Relaxed: whoever looks acts on it a round later.
-                    stop.store(true, Relaxed);
+                // Inputs that had none yet are not at their end.
+                if self.last_ns > i64::MIN {
+                    self.stop.request();
                 }
                 break;
             };

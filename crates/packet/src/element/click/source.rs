@@ -150,7 +150,8 @@ const RATE: u64 = 10;
 const LONGEST: u16 = 2048 - HEADROOM;
 
 /// Default payload of a packet; Click's is a sentence of this length.
-const USUAL: &[u8] = b"A packet of no meaning, sixty-four bytes long as the shortest frames";
+pub(super) const USUAL: &[u8] =
+    b"A packet of no meaning, sixty-four bytes long as the shortest frames";
 
 /// `data`, cut or repeated to that length.
 fn padded(data: &[u8], length: Option<usize>) -> Arc<[u8]> {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
+use crate::element::click::source::USUAL;
 use crate::element::support::setting::Setting;
 use crate::element::support::stop::Stop;
 use crate::frame::counters::{Count, PerWorker};
@@ -67,9 +68,6 @@ pub(crate) const SINK: ElementClass = ElementClass {
         Ok(Made::new(move |_| Sink { interval_ns, next_ns: None }))
     },
 };
-
-/// Default payload.
-const USUAL: &[u8] = b"A packet of no meaning, sixty-four bytes long as the shortest frames";
 
 fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1)

@@ -2,7 +2,7 @@
 //!
 //! Source: Click's annotations of packets, of which [`super::Meta`] has those that routers need. What they mean is known
 //! to the elements of Click alone (`element/click/only/annotations.rs`). They travel with the frame and are copied with
-//! it. A packet that reaches into them has none. Cost: nothing to a packet without them.
+//! it. A packet that reaches into them has none; one that did and is shorter again has what it wrote there. Cost: nothing to a packet without them.
 //!
 //! Invariants that the unsafe code of this file relies on, those of `buf/mod.rs` besides:
 //! 1. The slot that [`place`] gives lies in the frame of the packet's own slot, which is borrowed from its one owner as long as

@@ -12,9 +12,10 @@ use std::net::IpAddr;
 use super::{
     CounterSample, DATAGRAM_BYTES, Egress, Exporter, FlowSample, Now, Put, Routed, Sampler, Send,
 };
-use crate::frame::wire::icmp::{PROTOCOL_ICMP, PROTOCOL_ICMPV6};
+use crate::frame::wire::icmp::{PROTOCOL_ICMP, PROTOCOL_ICMPV6, Upper, upper_layer};
+use crate::frame::wire::ip4::FRAGMENT_OFFSET;
 use crate::frame::wire::protocol::TCP;
-use crate::frame::wire::{Ip4, Ip6, Ports};
+use crate::frame::wire::{IP6_BYTES, Ip4, Ip6, Ports};
 
 const HEADER: usize = 16;
 const SET_HEADER: usize = 4;
@@ -81,7 +82,6 @@ const RANDOM: u16 = 3;
 
 /// `forwardingStatus`: forwarded, dropped as unroutable, consumed by the host.
 const UNKNOWN: u8 = 0;
-const FORWARDED: u8 = 64;
 const UNROUTABLE: u8 = 131;
 const CONSUMED: u8 = 192;
 
@@ -193,13 +193,20 @@ impl Key {
             IpAddr::V4(_) => {
                 let ip = Ip4::at(frame, at)?;
                 // Fragments behind the first begin with no header.
-                let first = ip.fragment() & 0x1fff == 0;
+                let first = ip.fragment() & FRAGMENT_OFFSET == 0;
                 let upper = if first { at + ip.header_len() } else { usize::MAX };
                 (ip.protocol(), ip.traffic_class(), ip.total_len() as u64, upper)
             }
             IpAddr::V6(_) => {
                 let ip = Ip6::at(frame, at)?;
-                (ip.next_header(), ip.traffic_class(), ip.payload_len() as u64 + 40, at + 40)
+                // Extension headers that the sample cuts off leave what the first header has.
+                let (protocol, upper) = match upper_layer(&frame[at..]) {
+                    Some(Upper { fragment: Some(1..), protocol, .. }) => (protocol, usize::MAX),
+                    Some(Upper { protocol, at: upper, .. }) => (protocol, at + upper),
+                    None => (ip.next_header(), usize::MAX),
+                };
+                let bytes = (ip.payload_len() + IP6_BYTES) as u64;
+                (protocol, ip.traffic_class(), bytes, upper)
             }
         };
         let upper = frame.get(upper..).unwrap_or(&[]);
@@ -253,7 +260,8 @@ fn write(to: &mut Vec<u8>, key: &Key, sample: &FlowSample<'_>, now: Now) {
     to.u32(sample.sampler.link);
     let (egress, status) = match sample.egress {
         Egress::Unknown => (0, UNKNOWN),
-        Egress::Link(link) => (link, FORWARDED),
+        // By its route: an ACL, a filter or a policer may have dropped it since.
+        Egress::Link(link) => (link, UNKNOWN),
         Egress::Host => (0, CONSUMED),
         Egress::Dropped(_) => (0, UNROUTABLE),
     };
@@ -285,8 +293,8 @@ impl Exporter for Messages {
 
     fn counters(&mut self, sample: &CounterSample, now: Now, send: Send<'_>) {
         let Some(Sampler { link, rate, packets, samples, .. }) = sample.sampler else { return };
-        if !self.announces {
-            // Templates come with the selectors, not with what was begun before them.
+        if !self.announces && self.selectors.count == 0 {
+            // Templates come with the first selectors of a round, not with what was begun before them.
             self.flush(now, send);
             self.announces = true;
         }
@@ -396,7 +404,7 @@ mod tests {
         });
         let want = hex("000a 00de 6553f100 00000001 00000009 \
              0100 0055 0a000009 c0000201 0a000101 18 10 \
-             06 00 3039 0050 0012 00000007 00000008 00000000 00000000 40 \
+             06 00 3039 0050 0012 00000007 00000008 00000000 00000000 00 \
              0000000000000028 0000000000000001 0000018bcfe5687b 0000018bcfe5687b 0000000000000007 0000 \
              0101 0079 20010db8000000000000000000000009 20010db8000500000000000000000001 \
              20010db8000000000000000000000001 18 10 \
@@ -433,6 +441,25 @@ mod tests {
             }
         }
         assert_eq!(records, 41, "what is no IP packet has no record");
+    }
+
+    #[test]
+    fn templates_come_once_a_round() {
+        let mut messages = Messages::new(0);
+        let sent = written(&mut messages, |to, send| {
+            (0..60).for_each(|_| to.counters(&counters(), NOW, send));
+        });
+        let with_templates = |message: &&Vec<u8>| message[HEADER..][..2] == [0, 2];
+        assert_eq!((sent.len(), sent.iter().filter(with_templates).count()), (2, 1));
+        assert!(with_templates(&&sent[0]));
+    }
+
+    #[test]
+    fn ports_stand_behind_extension_headers() {
+        let udp = [&[17, 0, 1, 4, 0, 0, 0, 0][..], &[0x30, 0x39, 0, 53, 0, 8, 0, 0]].concat();
+        let frame = frame_v6("2001:db8::9", "2001:db8:5::1", 64, 60, &udp);
+        let key = Key::of(&frame).unwrap();
+        assert_eq!((key.protocol, key.ports), (17, [12345, 53]));
     }
 
     #[test]

@@ -3,9 +3,13 @@
 //! A worker or the XDP datapath takes a [`Sample`]: where the packet arrived, its length and its first bytes. The control side
 //! adds what the route table has of it, which makes a [`FlowSample`], and an [`Exporter`] writes that into datagrams:
 //! [`sflow`] (sFlow version 5) or [`ipfix`] (IPFIX, RFC 7011). All of it is plain data: sockets and clocks are the caller's.
+//!
+//! Limits: what becomes of a packet is what its route does. One that an ACL, a source filter, a policer or uRPF drops is
+//!         reported with the egress interface of its route.
 
 use std::net::IpAddr;
 
+use crate::frame::wire::ether::{TAG_BYTES, TYPE_SERVICE_VLAN, TYPE_VLAN};
 use crate::frame::wire::{ETHER_BYTES, Ether, Ip4, Ip6};
 
 pub mod ipfix;
@@ -20,9 +24,6 @@ pub const HEADER_BYTES: usize = 256;
 /// Bytes of a datagram to a collector: it fits into an Ethernet frame with every header of IPv6.
 const DATAGRAM_BYTES: usize = 1400;
 
-/// EtherTypes of VLAN tags: 802.1Q, 802.1ad.
-const TAGS: [u16; 2] = [0x8100, 0x88a8];
-
 /// A packet as it was sampled.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Sample {
@@ -34,13 +35,6 @@ pub struct Sample {
     pub header_len: u16,
     /// Beginning of the frame.
     pub header: [u8; HEADER_BYTES],
-}
-
-impl Egress {
-    /// Dropped since its TTL or hop limit was used up.
-    pub const EXPIRED: Self = Self::Dropped(257);
-    /// Dropped without a reason that has a number.
-    pub const NO_REASON: Self = Self::Dropped(256);
 }
 
 impl Sample {
@@ -63,9 +57,9 @@ impl Sample {
 /// Offset and EtherType of the network header of a frame, behind its VLAN tags.
 pub fn network(frame: &[u8]) -> Option<(usize, u16)> {
     let (mut at, mut kind) = (ETHER_BYTES, Ether::of(frame)?.kind());
-    while TAGS.contains(&kind) {
+    while [TYPE_VLAN, TYPE_SERVICE_VLAN].contains(&kind) {
         kind = u16::from_be_bytes(*frame.get(at + 2..)?.first_chunk()?);
-        at += 4;
+        at += TAG_BYTES;
     }
     Some((at, kind))
 }
@@ -114,6 +108,13 @@ pub enum Egress {
     Host,
     /// It was dropped, for a reason by sFlow's numbers: up to 255 the code of an ICMP "destination unreachable".
     Dropped(u16),
+}
+
+impl Egress {
+    /// Dropped since its TTL or hop limit was used up.
+    pub const EXPIRED: Self = Self::Dropped(257);
+    /// Dropped without a reason that has a number.
+    pub const NO_REASON: Self = Self::Dropped(256);
 }
 
 /// What the route table has of a sampled packet.

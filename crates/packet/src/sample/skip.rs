@@ -26,9 +26,7 @@ impl Skip {
     }
 
     fn distance(&mut self) -> u64 {
-        let most = 2 * u64::from(self.rate) - 1;
-        // The upper half of a product: below `most`.
-        1 + u64::try_from((u128::from(self.rng.word()) * u128::from(most)) >> 64).unwrap_or(0)
+        1 + self.rng.below(2 * self.rate as usize - 1) as u64
     }
 
     /// The first packet to sample among the next `packets`, counted from 0; `None` passes them all. After a sample, call it

@@ -50,9 +50,12 @@ impl Sampler {
     }
 
     /// Counts packets of one port, and takes samples of them.
-    fn sample(&mut self, word: u16, batch: &Batch, packets: Range<usize>) {
-        let Self { countdowns, queue, .. } = self;
-        let Some((skip, hits)) = countdowns.get_mut(usize::from(word) - 1) else { return };
+    fn sample(
+        (skip, hits): &mut (Skip, Arc<Hits>),
+        queue: Option<&SyncSender<Sample>>,
+        batch: &Batch,
+        packets: Range<usize>,
+    ) {
         hits.packets.add(packets.len() as u64);
         let mut at = packets.start;
         while let Some(next) = skip.next(packets.end - at) {
@@ -60,7 +63,7 @@ impl Sampler {
             let sample = Sample::of(batch.meta()[place].port, batch.bytes(place));
             hits.samples.add(1);
             // Full, or nobody takes samples any more.
-            if queue.as_ref().is_none_or(|queue| queue.try_send(sample).is_err()) {
+            if queue.is_none_or(|queue| queue.try_send(sample).is_err()) {
                 hits.lost.add(1);
             }
             at = place + 1;
@@ -73,7 +76,7 @@ impl Element for Sampler {
         if input != 0 {
             (0..batch.len()).for_each(|i| batch.output(i, input));
         }
-        let Some(ports) = self.ports.clone() else { return };
+        let Self { countdowns, ports: Some(ports), queue } = self else { return };
         let word = |at: usize| ports.word(batch.meta()[at].port);
         // Nearly always a batch is of one port.
         let mut at = 0;
@@ -82,8 +85,9 @@ impl Element for Sampler {
             while at < batch.len() && word(at) == of {
                 at += 1;
             }
-            if of > 0 {
-                self.sample(of, batch, begin..at);
+            let number = usize::from(of).checked_sub(1);
+            if let Some(countdown) = number.and_then(|number| countdowns.get_mut(number)) {
+                Self::sample(countdown, queue.as_ref(), batch, begin..at);
             }
         }
     }

@@ -228,7 +228,7 @@ impl Sampling {
 
     /// Takes up to `most` samples of the graph out of their queue. Returns how many there were.
     pub fn take(&self, most: usize, mut each: impl FnMut(&Sample)) -> usize {
-        let samples = self.queue.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        let samples = value(&self.queue.samples);
         let taken = samples.try_iter().take(most);
         taken.map(|sample| each(&sample)).count()
     }

@@ -12,7 +12,7 @@
 //!    before it is used.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -124,12 +124,6 @@ impl RingBuffer {
             self.consumer().store(position, Release);
         }
         taken
-    }
-}
-
-impl AsFd for RingBuffer {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.map.as_fd()
     }
 }
 

@@ -24,8 +24,8 @@ enum { PORTS = 4096 };
 /* ---- what the loader binds ---- */
 
 extern u64 epochs[];      /* 8 words a CPU; the first counts: odd while the program runs there */
-extern u64 seen[];        /* 8 words a CPU: frames that ended here, their bytes, frames left, and SAMPLED words about
-                             samples; so for this interface, then for each VLAN interface on it (received.rs) */
+extern u64 seen[];        /* 8 words a CPU: frames that ended here, their bytes, frames left, and from DISTANCE on four
+                             words about samples; so for this interface, then for each VLAN interface on it (received.rs) */
 extern u64 alive[];       /* the second: until which tick the daemon is believed to be there (heartbeat.rs) */
 extern u64 own4[], own6[]; /* filters of 4,096 bits: addresses that may be the host's own (local.rs) */
 extern char local4, local6; /* hash maps: those that are, in the network's order */

@@ -2,9 +2,9 @@
 //! counters of interfaces at an interval.
 //!
 //! All of it runs in the control thread, between its turns: the RIB has the lengths of prefixes. Sockets do not block; a
-//! datagram that the kernel does not take is counted, and the first of a row is logged.
+//! datagram that the kernel does not take is counted, and the first one between two reports of counters is logged.
 //!
-//! Cost:   some 3 us a sample, and a system call for about seven of them. A turn takes at most [`MOST`] samples.
+//! Cost:   an estimated 3 us a sample, and a system call for about seven of them. A turn takes at most [`MOST`] samples.
 
 use std::collections::HashMap;
 use std::io;
@@ -54,7 +54,7 @@ struct Sink {
     /// When what is begun is sent at the latest.
     flush: Option<Instant>,
     counts: Sent,
-    /// The last datagram failed.
+    /// A failure was logged since the last counters.
     fails: bool,
 }
 
@@ -68,7 +68,7 @@ struct Open {
 pub(crate) struct Sent {
     /// Datagrams that the kernel took.
     pub(crate) datagrams: u64,
-    /// Datagrams that could not be sent.
+    /// Datagrams that could not be sent, and sockets that could not be opened. Samples without a socket are not counted.
     pub(crate) failed: u64,
 }
 
@@ -86,6 +86,7 @@ impl Reports {
         let counters = if counters { world.counters() } else { Vec::new() };
         for sink in self.0.iter_mut().filter(|sink| sink.next_counters <= now) {
             sink.next_counters = now + Duration::from_secs(sink.collector.counters_s.into());
+            sink.fails = false;
             sink.open();
             sink.add(now, |exporter, send| {
                 counters.iter().for_each(|sample| exporter.counters(sample, time, send));
@@ -146,11 +147,7 @@ impl Sink {
             return;
         }
         let Collector { address, protocol, agent, header, .. } = &self.collector;
-        let any: IpAddr = match address {
-            std::net::SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-            std::net::SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-        };
-        let opened = UdpSocket::bind((any, 0)).and_then(|socket| {
+        let opened = UdpSocket::bind((unspecified(address.ip()), 0)).and_then(|socket| {
             socket.set_nonblocking(true)?;
             socket.connect(address)?;
             let own = socket.local_addr()?.ip();
@@ -188,9 +185,6 @@ impl Sink {
             Ok(_) => sent += 1,
             Err(error) => errors.push(error),
         });
-        if sent > 0 && errors.is_empty() {
-            self.fails = false;
-        }
         self.counts.datagrams += sent;
         errors.iter().for_each(|error| self.failed(error));
     }
@@ -237,7 +231,9 @@ impl<'a> World<'a> {
         let info = forwarding.ports.port(sample.port);
         let sampler = *self.samplers.entry(sample.port).or_insert_with(|| {
             let (name, link) = info.map_or(("", 0), |info| (&info.name, info.link));
-            sampler(self.sampling, name, link)
+            let none = Sampler { link, rate: 0, packets: 0, samples: 0, lost: 0 };
+            // One that samples no longer has no rate.
+            sampler(self.sampling, name, link).unwrap_or(none)
         });
         let header = sample.header();
         let (egress, routed) = self.routed(&forwarding, sample.port, header);
@@ -334,20 +330,18 @@ impl<'a> World<'a> {
                     sent.bytes + ports().map(|port| port.tx_bytes.read()).sum::<u64>(),
                     sent.packets + ports().map(|port| port.tx_packets.read()).sum::<u64>(),
                 ],
-                sampler: self
-                    .sampling
-                    .of(&info.name)
-                    .map(|_| sampler(self.sampling, &info.name, info.link)),
+                sampler: sampler(self.sampling, &info.name, info.link),
             })
         });
         counters.collect()
     }
 }
 
-/// An interface as a sampler; one that samples no longer has no rate.
-fn sampler(sampling: &Sampling, name: &str, link: u32) -> Sampler {
-    let (rate, counts) = sampling.of(name).unwrap_or_default();
-    Sampler { link, rate, packets: counts.packets, samples: counts.samples, lost: counts.lost }
+/// An interface as a sampler, if its packets are sampled.
+fn sampler(sampling: &Sampling, name: &str, link: u32) -> Option<Sampler> {
+    let (rate, counts) = sampling.of(name)?;
+    let (packets, samples, lost) = (counts.packets, counts.samples, counts.lost);
+    Some(Sampler { link, rate, packets, samples, lost })
 }
 
 fn unspecified(like: IpAddr) -> IpAddr {

@@ -176,9 +176,7 @@ impl Listener {
             }
         })
     }
-}
 
-impl Listener {
     /// TLS of its connections.
     fn tls(&self) -> Option<Arc<Tls>> {
         match self {

@@ -5,10 +5,12 @@
 //!         that cannot be used then leave the former ones in use.
 //! Limits: a key without a passphrase; no revocation lists.
 
+use std::fs::Metadata;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
@@ -35,8 +37,8 @@ pub(super) struct Tls {
 #[derive(Debug)]
 struct State {
     config: Arc<ServerConfig>,
-    /// When the files that it is of were written.
-    written: Vec<Option<SystemTime>>,
+    /// State of the files that it is of.
+    seen: Vec<Stamp>,
     looked: Instant,
 }
 
@@ -46,8 +48,8 @@ impl Tls {
     /// # Errors
     /// When one of them cannot be read or is not what it must be.
     pub(super) fn new(files: &TlsFiles) -> io::Result<Self> {
-        let written = written(files);
-        let state = State { config: config(files)?, written, looked: Instant::now() };
+        let seen = stamps(files);
+        let state = State { config: config(files)?, seen, looked: Instant::now() };
         Ok(Self { files: files.clone(), state: Mutex::new(state) })
     }
 
@@ -67,9 +69,9 @@ impl Tls {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.looked.elapsed() >= LOOK {
             state.looked = Instant::now();
-            let written = written(&self.files);
-            if written != state.written {
-                state.written = written;
+            let seen = stamps(&self.files);
+            if seen != state.seen {
+                state.seen = seen;
                 match config(&self.files) {
                     Ok(config) => {
                         state.config = config;
@@ -86,9 +88,13 @@ impl Tls {
     }
 }
 
-fn written(files: &TlsFiles) -> Vec<Option<SystemTime>> {
+/// Inode of a file, and time of its last change, its rights included; `None` where it is not there.
+type Stamp = Option<(u64, i64, i64)>;
+
+fn stamps(files: &TlsFiles) -> Vec<Stamp> {
     let all = [&files.certificate, &files.key].into_iter().chain(&files.client_ca);
-    all.map(|file| file.metadata().and_then(|data| data.modified()).ok()).collect()
+    let stamp = |data: Metadata| (data.ino(), data.ctime(), data.ctime_nsec());
+    all.map(|file| file.metadata().ok().map(stamp)).collect()
 }
 
 fn config(files: &TlsFiles) -> io::Result<Arc<ServerConfig>> {

@@ -203,8 +203,8 @@ impl Members {
             return None;
         }
         let each = || self.between(from, to, &self.alive);
-        let at = below(draws.word(), each().count() as u64);
-        each().nth(usize::try_from(at).ok()?)
+        let at = draws.below(each().count());
+        each().nth(at)
     }
 
     /// Nodes of a row that are alive and have a link from one end of a path and one to the other.

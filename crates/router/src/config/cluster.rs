@@ -60,8 +60,8 @@ pub(crate) struct Cluster {
     /// Seconds without a sign of life after which the store forgets a node. Default 5.
     #[serde(default = "ttl_s")]
     pub(crate) ttl_s: u32,
-    /// Seconds for which a node forwards by the last known members without the store, and for which the number of a node that
-    /// left goes to no other one. Default 3600.
+    /// Seconds for which a node forwards by the last known members without the store, and keeps a member that the store has lost
+    /// while its links are up, and for which the number of a node that left goes to no other one. Default 3600.
     #[serde(default = "hold_s")]
     pub(crate) hold_s: u32,
     /// PEM file with the certificates that the store's must lead to.

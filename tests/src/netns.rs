@@ -204,6 +204,19 @@ pub fn command_beside(namespace: &str, words: &str) -> Command {
     command
 }
 
+/// Waits until a program listens at a UDP port.
+///
+/// # Panics
+/// When none does in 20 s.
+pub fn await_port(namespace: &str, port: u16) {
+    let port = format!(":{port:04X} ");
+    let until = Instant::now() + patience(Duration::from_secs(20));
+    while !run(namespace, "cat /proc/net/udp /proc/net/udp6").contains(&port) {
+        assert!(Instant::now() < until, "nobody listens at {port}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 /// Runs a command in a namespace to its end.
 ///
 /// # Panics

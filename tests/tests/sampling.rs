@@ -3,9 +3,10 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use fingerpost_tests::netns::{Line, Router, command, conserved, exec, ip, ready, run};
+use fingerpost_tests::folder::Folder;
+use fingerpost_tests::netns::{Line, Router, await_port, command, conserved, exec, ip, ready, run};
 use fingerpost_tests::traffic::Traffic;
 use fingerpost_tests::world::Listener;
 use serde_json::Value;
@@ -23,7 +24,7 @@ const CONTENT: usize = 300;
 
 struct Lab {
     line: Line,
-    folder: PathBuf,
+    folder: Folder,
 }
 
 impl Lab {
@@ -42,8 +43,7 @@ impl Lab {
         for (namespace, link) in [(&line.source, "s0"), (d, "d0")] {
             run(namespace, &format!("ethtool -K {link} gro on tx off"));
         }
-        let folder = std::env::temp_dir().join(format!("fpsampling-{}", line.router));
-        std::fs::create_dir_all(&folder).expect("the temporary folder can be written");
+        let folder = Folder::new(&line.router);
         Some(Self { line, folder })
     }
 
@@ -57,9 +57,7 @@ impl Lab {
                 "[[collector]]\naddress = \"{address}\"\nprotocol = \"{protocol}\"\ncounters_s = 1\n"
             );
         }
-        let path = self.folder.join("sampling.toml");
-        std::fs::write(&path, text).expect("the folder was made");
-        path.display().to_string()
+        self.folder.write("sampling.toml", &text)
     }
 
     /// Sends so many packets a second to each of [`BEYOND`], for so many seconds each. Returns how many were sent, and how many
@@ -81,22 +79,6 @@ impl Lab {
     }
 }
 
-impl Drop for Lab {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.folder);
-    }
-}
-
-/// Waits until a program listens at a UDP port.
-fn await_port(namespace: &str, port: u16) {
-    let port = format!(":{port:04X} ");
-    let until = Instant::now() + Duration::from_secs(20);
-    while !run(namespace, "cat /proc/net/udp /proc/net/udp6").contains(&port) {
-        assert!(Instant::now() < until, "nobody listens at {port}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
 /// A collector of nfdump at the end of the line.
 struct Collector {
     child: Option<Child>,
@@ -106,7 +88,7 @@ struct Collector {
 impl Collector {
     /// Starts `nfcapd` or `sfcapd` at a UDP port, and waits until it listens.
     fn start(lab: &Lab, program: &str, port: u16) -> Self {
-        let folder = lab.folder.join(program);
+        let folder = lab.folder.path().join(program);
         std::fs::create_dir_all(&folder).expect("the folder of the test can be written");
         let (namespace, dir) = (&lab.line.destination, folder.display());
         let words = format!("{program} -p {port} -t 3600 -B 4000000 -w {dir}");
@@ -279,7 +261,8 @@ impl Drop for Pmacct {
 
 /// Starts `sfacctd` or `nfacctd`.
 fn start_pmacct(lab: &Lab, program: &str, port: u16) -> Pmacct {
-    let (file, config) = (lab.folder.join(format!("{program}.json")), lab.folder.join(program));
+    let (file, config) =
+        (lab.folder.path().join(format!("{program}.json")), lab.folder.path().join(program));
     let text = format!(
         "daemonize: false\n{program}_port: {port}\n{program}_ip: 0.0.0.0\n{program}_renormalize: true\n\
          {program}_as: netflow\n{program}_net: netflow\nplugins: print\nprint_output: json\n\

@@ -10,7 +10,7 @@
 
 use std::time::{Duration, Instant};
 
-use fingerpost_tests::netns::{Line, Router, conserved, exec, has_kind, ip, run};
+use fingerpost_tests::netns::{Line, Router, await_port, conserved, exec, has_kind, ip, run};
 use fingerpost_tests::patience;
 use serde_json::Value;
 
@@ -97,12 +97,8 @@ impl Tagged {
             .stdout(std::process::Stdio::piped())
             .spawn()
             .expect("it is built");
-        // What comes before it listens (port 7200 is 1C20) would be missing.
-        let until = Instant::now() + patience(Duration::from_secs(5));
-        while !run(&self.0.destination, "cat /proc/net/udp /proc/net/udp6").contains(":1C20 ") {
-            assert!(Instant::now() < until, "nobody listens at {to}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        // What comes before it listens would be missing.
+        await_port(&self.0.destination, 7200);
         let sent = run(&self.0.source, &format!("{TRANSFER} blast {to} {} 1", rate()));
         let received = receiver.wait_with_output().expect("it was started");
         let received = String::from_utf8_lossy(&received.stdout).into_owned();

@@ -255,13 +255,13 @@ impl Source {
     /// Why the source may have no further route; `None` where it may.
     pub(super) fn full(&self) -> Option<&'static str> {
         let most = self.limits?.routes as u64;
-        (self.report.routes >= most).then_some("no room for a further route (max_prefixes)")
+        (self.report.routes >= most).then_some("a route too many (the limit is max_prefixes)")
     }
 
     /// Why no further table is made for its routes; `None` where one is.
     pub(super) fn full_of_tables(&self) -> Option<&'static str> {
         let most = self.limits?.tables;
-        (self.tables >= most).then_some("no room for its table (max_tables)")
+        (self.tables >= most).then_some("a table too many (the limit is max_tables)")
     }
 
     /// Counts a table that was made for a route of it.

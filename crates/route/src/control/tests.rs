@@ -369,11 +369,11 @@ fn a_source_has_no_more_routes_and_tables_than_its_limits() {
         assert_eq!(set(key(table, "192.0.2.0/24"), Target::Blackhole).1, count);
     }
     let beyond = key(103, "192.0.2.0/24");
-    let why = "192.0.2.0/24: no room for its table (max_tables)";
+    let why = "192.0.2.0/24: a table too many (the limit is max_tables)";
     assert_eq!(set(beyond, Target::Blackhole), (vec![beyond], 2, why.to_owned()));
     assert_eq!(set(key(101, "198.51.100.0/24"), Target::Blackhole).1, 3);
     let beyond = key(MAIN_TABLE, "203.0.113.0/24");
-    let why = "203.0.113.0/24: no room for a further route (max_prefixes)";
+    let why = "203.0.113.0/24: a route too many (the limit is max_prefixes)";
     assert_eq!(set(beyond, Target::Blackhole), (vec![beyond], 3, why.to_owned()));
     // What is there may change, and what goes makes room.
     assert_eq!(set(key(101, "192.0.2.0/24"), Target::Prohibit).0, []);

@@ -112,11 +112,12 @@ mod tests {
     use crate::testing::{Rig, World};
 
     #[test]
-    fn wrong_headers_go_another_way() {
+    fn wrong_headers_leave_by_the_second_output() {
         let text = |data: &str| {
             format!(
                 "FromIPSummaryDump(DATA \"!data src dst proto payload\n{data}\", CHECKSUM true) -> c :: IPClassifier(tcp, udp, icmp);
-                 c [0] -> t :: CheckTCPHeader -> Discard; c [1] -> u :: CheckUDPHeader -> Discard; c [2] -> i :: CheckICMPHeader -> Discard;
+                 c [0] -> t :: CheckTCPHeader -> tc :: Counter -> Discard; c [1] -> u :: CheckUDPHeader -> uc :: Counter -> Discard;
+                 c [2] -> i :: CheckICMPHeader -> ic :: Counter -> Discard;
                  FromDevice(a) -> MarkIPHeader -> x :: CheckTCPHeader -> ToDevice(b); x [bad] -> ToDevice(c)"
             )
         };
@@ -127,6 +128,8 @@ mod tests {
             ["t", "u", "i"].map(|name| rig.read(&format!("{name}.drops"))),
             ["0", "0", "0"].map(String::from)
         );
+        let passed = ["tc", "uc", "ic"].map(|name| rig.read(&format!("{name}.count")));
+        assert_eq!(passed, ["1", "1", "1"].map(String::from));
         assert_eq!(rig.receive("a", &[&[0x45; 30]])[0].0, "c");
         assert_eq!(rig.read("x.drops"), "1");
     }

@@ -3,7 +3,7 @@
 //! Source: Click's `StrideSched`; Waldspurger and Weihl, Stride Scheduling, 1995. An input that has nothing is passed over, and
 //! keeps its place.
 
-use crate::frame::{BATCH, Batch};
+use crate::frame::Batch;
 use crate::graph::{Context, Element, ElementClass, Inputs, Made};
 use crate::language::ClassSpec;
 
@@ -21,7 +21,11 @@ pub(crate) const CLASS: ElementClass = ElementClass {
             return Err(setup.args.refuse_all(&words));
         }
         let strides: Vec<u64> = tickets.iter().map(|&tickets| ONE / u64::from(tickets)).collect();
-        Ok(Made::new(move |_| Stride { places: strides.clone(), strides: strides.clone() }))
+        Ok(Made::new(move |_| Stride {
+            places: strides.clone(),
+            order: (0..strides.len()).collect(),
+            strides: strides.clone(),
+        }))
     },
 };
 
@@ -32,18 +36,20 @@ struct Stride {
     strides: Vec<u64>,
     /// Where each input is: the lowest is next.
     places: Vec<u64>,
+    /// Inputs in the order of their places, as of the last packet.
+    order: Vec<usize>,
 }
 
 impl Stride {
     /// Pulls one packet; whether there was one.
     fn one(&mut self, into: &mut Batch, inputs: &mut dyn Inputs, cx: &mut Context<'_>) -> bool {
-        let mut order: Vec<usize> = (0..self.places.len()).collect();
-        order.sort_by_key(|&input| self.places[input]);
-        for input in order {
+        let Self { strides, places, order } = self;
+        order.sort_unstable_by_key(|&input| (places[input], input));
+        for &input in &*order {
             let before = into.len();
             inputs.pull(u16::try_from(input).unwrap_or(u16::MAX), into, cx);
             if into.len() > before {
-                self.places[input] += self.strides[input];
+                places[input] += strides[input];
                 return true;
             }
         }
@@ -60,7 +66,7 @@ impl Element for Stride {
                 break;
             }
         }
-        into.set_limit(wanted.min(BATCH));
+        into.set_limit(wanted);
     }
 }
 

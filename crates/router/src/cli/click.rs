@@ -13,7 +13,8 @@ use fingerpost_packet::language::Errors;
 use super::command::{Command, Exit, Failure, parsed};
 use super::output::message;
 use crate::click::ClickError;
-use crate::click::single::{Single, SingleOptions, read, seconds_since, text_of};
+use crate::click::planned;
+use crate::click::single::{Single, SingleOptions, seconds_since, text_of};
 use crate::sys;
 
 pub(super) const COMMAND: Command = Command {
@@ -125,12 +126,14 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         }
         error => Failure::from(error),
     };
+    let planned = |policy: &OpenPolicy| {
+        planned(None, &name, &text, &variables, policy).map_err(|errors| refused(errors.into()))
+    };
     if flatten {
-        let policy = OpenPolicy::check();
-        let planned = read(&name, &text, &variables, None, &policy).map_err(refused)?;
+        let planned = planned(&OpenPolicy::check())?;
         return write_out(arguments.output.as_deref().unwrap_or(Path::new("-")), &planned.flat());
     }
-    let planned = read(&name, &text, &variables, None, &OpenPolicy::default()).map_err(refused)?;
+    let planned = planned(&OpenPolicy::default())?;
     planned.warnings().for_each(message);
     if let Some(path) = &arguments.output {
         write_out(path, &planned.flat())?;
@@ -195,10 +198,10 @@ fn write_out(path: &Path, text: &str) -> Result<(), Failure> {
     if path.as_os_str() == "-" {
         return Ok(std::io::stdout().write_all(text.as_bytes())?);
     }
-    let told = |error: std::io::Error| {
+    let failed = |error: std::io::Error| {
         Failure::outside(error.kind(), format_args!("{}: {error}", path.display()))
     };
-    std::fs::write(path, text).map_err(told)
+    std::fs::write(path, text).map_err(failed)
 }
 
 /// Prints handlers as Click does: the value alone, or each below its name where there are several.

@@ -131,21 +131,26 @@ pub(crate) fn read(path: &Path, policy: &OpenPolicy) -> Result<Planned, ClickErr
     let name = path.display().to_string();
     let text =
         input::read_text(path).map_err(|source| ClickError::File { path: name.clone(), source })?;
-    Ok(planned(None, &name, &text, policy)?)
+    Ok(planned(None, &name, &text, &[], policy)?)
 }
 
-fn planned(
+/// Reads a configuration as [`configuration`] does, and plans it: after another one, if it takes its place.
+///
+/// # Errors
+/// All that is wrong with it.
+pub(crate) fn planned(
     before: Option<&Plan>,
     name: &str,
     text: &str,
+    variables: &[(String, String)],
     policy: &OpenPolicy,
 ) -> Result<Planned, Errors> {
-    let configuration = configuration(name, text, policy)?;
+    let configuration = configuration(name, text, variables, policy)?;
     let plan = Plan::after(before, &configuration, registry::all())?;
     Ok(Planned { configuration, plan })
 }
 
-/// Reads a configuration that is called `name`; what it requires as a library is found beside the file that requires it, where
+/// Reads a configuration that is called `name`, with these values of its variables; what it requires as a library is found beside the file that requires it, where
 /// the policy allows it.
 ///
 /// # Errors
@@ -153,9 +158,12 @@ fn planned(
 pub(crate) fn configuration(
     name: &str,
     text: &str,
+    variables: &[(String, String)],
     policy: &OpenPolicy,
 ) -> Result<Configuration, Errors> {
     let language = Language::new(registry::all().elements).opening(policy.clone());
+    let language =
+        variables.iter().fold(language, |language, (name, value)| language.define(name, value));
     language.library(|wanted, asking| library(wanted, asking, policy)).read(name, text)
 }
 
@@ -346,7 +354,8 @@ impl Running {
 
     /// Runs another configuration from now on, which may open no more than the policy allows.
     fn replace(&mut self, text: &str, policy: &OpenPolicy) -> Result<(), ClickError> {
-        let Planned { configuration, plan } = planned(Some(&self.plan), &self.name, text, policy)?;
+        let Planned { configuration, plan } =
+            planned(Some(&self.plan), &self.name, text, &[], policy)?;
         let ports = open_ports(&plan, &self.stands, &self.workers.pools(), &self.driven, policy)?;
         let opened = open_sockets(&plan, &self.always, &self.sockets, &self.service, policy)?;
         let pools = self.workers.pools();
@@ -471,7 +480,9 @@ pub(crate) fn is_one(path: &Path) -> Result<bool, String> {
     let Ok(text) = input::read_text(path) else { return Ok(false) };
     let Err(error) = toml::from_str::<toml::Table>(&text) else { return Ok(false) };
     let name = path.display().to_string();
-    let Err(errors) = configuration(&name, &text, &OpenPolicy::check()) else { return Ok(true) };
+    let Err(errors) = configuration(&name, &text, &[], &OpenPolicy::check()) else {
+        return Ok(true);
+    };
     let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
     let as_toml = error.message().trim_end().replace('\n', "; ");
     let as_graph = errors

@@ -18,28 +18,27 @@ use fingerpost_packet::graph::Graph;
 use fingerpost_packet::graph::worker::{Command, Event, Worker, WorkerOptions, clock_start};
 use fingerpost_packet::handler::control_socket::{Listen, SessionOptions};
 use fingerpost_packet::handler::{Handler, Handlers};
-use fingerpost_packet::language::{Configuration, Language};
+use fingerpost_packet::language::Configuration;
 use fingerpost_packet::{OpenPolicy, Plan, Pool, WorkerCounters};
 use fingerpost_route::{Control, ControlOptions};
 
-use super::workers::FLOW_SEED;
+use super::workers::{COUNTED_PORTS, FLOW_SEED};
 use super::{
-    ClickError, FRAME_BYTES, MOST_FRAMES, Planned, Request, SPARE_FRAMES, Socket, kept, library,
-    open_ports, open_sockets,
+    ClickError, FRAME_BYTES, MOST_FRAMES, Planned, Request, SPARE_FRAMES, Socket, kept, open_ports,
+    open_sockets, planned,
 };
 use crate::control::Service;
-use crate::{registry, sys};
+use crate::sys;
 
 /// Virtual time at the start: Click's.
 const VIRTUAL_START_NS: i64 = 1_000_000_000_000_000_000;
 /// Virtual time of a round in which something happened.
 const ROUND_NS: u64 = 1000;
 /// Step of the virtual clock, and longest sleep, where an element waits for a time that it does not know.
-const STEP: Duration = Duration::from_millis(1);
+const STEP: Duration = Duration::from_nanos(STEP_NS);
+const STEP_NS: u64 = 1_000_000;
 /// Longest sleep where none waits for a time.
 const SLEEP: Duration = Duration::from_millis(5);
-/// Ports that are counted, whatever the first configuration has.
-const COUNTED_PORTS: usize = 256;
 
 /// What is run, and how.
 pub(crate) struct SingleOptions<'a> {
@@ -53,23 +52,6 @@ pub(crate) struct SingleOptions<'a> {
     pub(crate) reconfigures: bool,
     /// Time is virtual.
     pub(crate) virtual_time: bool,
-}
-
-/// A configuration that is read.
-pub(crate) fn read(
-    name: &str,
-    text: &str,
-    variables: &[(String, String)],
-    before: Option<&Plan>,
-    policy: &OpenPolicy,
-) -> Result<Planned, ClickError> {
-    let language = Language::new(registry::all().elements).opening(policy.clone());
-    let language =
-        variables.iter().fold(language, |language, (name, value)| language.define(name, value));
-    let configuration =
-        language.library(|wanted, asking| library(wanted, asking, policy)).read(name, text)?;
-    let plan = Plan::after(before, &configuration, registry::all())?;
-    Ok(Planned { configuration, plan })
 }
 
 impl Planned {
@@ -92,7 +74,7 @@ pub(crate) struct Single<'a> {
     sockets: Vec<Socket>,
     ask: Sender<Request>,
     requests: Receiver<Request>,
-    /// The devices that are open.
+    /// Whether a device is open.
     has_ports: bool,
     now_ns: u64,
     // The worker's view of routes, of which such a graph has none.
@@ -124,7 +106,7 @@ impl<'a> Single<'a> {
         })
         .expect("tables without routes are built");
         let (commands, from_here) = channel();
-        let (told, events) = channel();
+        let (reports, events) = channel();
         // Nobody resolves anything for such a graph.
         let (wishes, _) = sync_channel(1);
         if options.virtual_time {
@@ -137,7 +119,7 @@ impl<'a> Single<'a> {
             counters: Arc::new(WorkerCounters::new(plan.devices().len().max(COUNTED_PORTS), 1)),
             commands: from_here,
             requests: wishes,
-            events: told,
+            events: reports,
             flow_seed: FLOW_SEED,
         });
         let has_ports = !ports.is_empty();
@@ -167,7 +149,7 @@ impl<'a> Single<'a> {
         })
     }
 
-    /// Its handlers.
+    /// Handlers of the graph.
     pub(crate) fn handlers(&self) -> &Arc<Handlers> {
         &self.handlers
     }
@@ -196,7 +178,7 @@ impl<'a> Single<'a> {
             for &signal in &signals {
                 if sys::take_signal(signal) {
                     for (_, name) in listeners.iter().filter(|(number, _)| *number == signal) {
-                        // It says itself what is wrong.
+                        // A script reports its own errors.
                         let _ = self.handlers.write(&format!("{name}.run"), "");
                     }
                 }
@@ -232,14 +214,12 @@ impl<'a> Single<'a> {
         let step = match self.worker.graph().due_ns() {
             _ if !idle => ROUND_NS,
             // What waits inside may leave before any time that is known: at a rate.
-            Some(due) if due > self.now_ns && self.worker.graph().held().total() > 0 => {
-                (due - self.now_ns).min(u64::try_from(STEP.as_nanos()).unwrap_or(ROUND_NS))
-            }
-            None if self.worker.graph().held().total() > 0 => {
-                u64::try_from(STEP.as_nanos()).unwrap_or(ROUND_NS)
-            }
+            due if self.worker.graph().held().total() > 0 => due
+                .and_then(|due| due.checked_sub(self.now_ns))
+                .filter(|step| *step > 0)
+                .map_or(STEP_NS, |step| step.min(STEP_NS)),
             Some(due) if due > self.now_ns => due - self.now_ns,
-            Some(_) => u64::try_from(STEP.as_nanos()).unwrap_or(ROUND_NS),
+            Some(_) => STEP_NS,
             // Whatever comes comes from outside.
             None => {
                 std::thread::sleep(STEP);
@@ -262,7 +242,7 @@ impl<'a> Single<'a> {
     /// Runs another configuration from now on.
     fn replace(&mut self, text: &str, policy: &OpenPolicy) -> Result<(), ClickError> {
         let Planned { configuration, plan } =
-            read(&self.options.name, text, self.options.variables, Some(&self.plan), policy)?;
+            planned(Some(&self.plan), &self.options.name, text, self.options.variables, policy)?;
         let opened = open_sockets(&plan, &[], &self.sockets, &self.service, policy)?;
         let graph = Graph::after(&self.plan, &plan, &self.pool);
         if self.commands.send(Command::Replace(Box::new(graph))).is_err() || self.worker.obey() {
@@ -312,7 +292,7 @@ fn installed(
 pub(crate) fn text_of(path: &Path) -> Result<String, ClickError> {
     let read = match path.as_os_str() == "-" {
         true => io::read_to_string(io::stdin()),
-        false => std::fs::read_to_string(path),
+        false => fingerpost_lpm::input::read_text(path),
     };
     read.map_err(|source| ClickError::File { path: path.display().to_string(), source })
 }

@@ -23,7 +23,7 @@ use super::ports::Opened;
 use crate::{privilege, sys};
 
 /// Ports that are counted, whatever the first configuration has.
-const COUNTED_PORTS: usize = 256;
+pub(super) const COUNTED_PORTS: usize = 256;
 /// Nothing in such a graph chooses by flow but for itself.
 pub(super) const FLOW_SEED: u64 = 0;
 /// Longest time for the workers to end a round and carry out commands.

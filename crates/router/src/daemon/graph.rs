@@ -72,7 +72,7 @@ impl RunningGraph {
         match &self.swapped {
             None => built_in(Some(&self.plan), states, self.node.as_ref()),
             Some(ConfigText { file, text }) => {
-                let configuration = click::configuration(file, text, &OpenPolicy::default())?;
+                let configuration = click::configuration(file, text, &[], &OpenPolicy::default())?;
                 router_graph::plan_of(Some(&self.plan), &configuration, states)
             }
         }

@@ -47,7 +47,7 @@ fn examples_print_what_they_say() {
         let text = fs::read_to_string(&path).unwrap();
         let Written { out, err } = written(&text);
         assert_eq!(out, expected(&text, "// expect "), "{}", path.display());
-        // Without its time of day a line of a script would differ each time: none of them writes one.
+        // The time of day differs from run to run: no example writes it.
         assert_eq!(err, expected(&text, "// error "), "{}", path.display());
         count += 1;
     }
@@ -55,7 +55,7 @@ fn examples_print_what_they_say() {
 }
 
 #[test]
-fn the_same_comes_out_each_time() {
+fn two_runs_by_one_clock_write_the_same() {
     let text = "Script(init i 0, set i $(add $i 1), print \"$i $(now)\", wait 3ms, goto begin $(lt $i 50), stop)";
     fingerpost_packet::element::click::only::clock::begin(0);
     assert_eq!(written(text), written(text));

@@ -429,7 +429,7 @@ impl<'a> Planner<'a> {
         {
             self.nodes[wire.to as usize].made.polled = true;
         }
-        // A source that is pulled from makes packets when it is asked.
+        // A source whose output is pulled makes packets on each pull.
         for wire in connections.iter().filter(pulled) {
             let node = &mut self.nodes[wire.from as usize];
             if node.inputs.is_empty() {

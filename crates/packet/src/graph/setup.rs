@@ -96,7 +96,7 @@ impl Installed {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(handlers);
     }
 
-    /// Those that are installed.
+    /// The installed handlers.
     pub fn handlers(&self) -> Option<Arc<Handlers>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
     }

@@ -8,7 +8,6 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 
-use fingerpost_lpm::Prefix;
 use fingerpost_route::Mac;
 
 use super::value::Around;
@@ -78,7 +77,7 @@ pub(super) fn prefix(text: &str) -> Option<(u32, u8)> {
     match kind {
         "" | "ip" | "ipaddr" | "ip4" => Some((own.addr, 32)),
         "ipnet" | "ip4net" | "net" => Some((own.prefix.addr(), own.prefix.len())),
-        "bcast" | "bcast4" => Some((Prefix::masked(own.addr, own.prefix.len()).last(), 32)),
+        "bcast" | "bcast4" => Some((own.prefix.last(), 32)),
         _ => None,
     }
 }

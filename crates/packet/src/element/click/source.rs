@@ -371,7 +371,7 @@ mod tests {
     fn the_last_packet_may_end_the_router() {
         let mut rig =
             Rig::new(&World::new(), "s :: RatedSource(LIMIT 2, STOP true) -> ToDevice(a)");
-        assert_eq!(rig.poll().len(), 1, "ten a second, unless told otherwise");
+        assert_eq!(rig.poll().len(), 1, "ten a second by default");
         assert!(!rig.plan.is_stopped());
         rig.bench.now_ns += 100_000_000;
         assert_eq!((rig.poll().len(), rig.plan.is_stopped()), (1, false));

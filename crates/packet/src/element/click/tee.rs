@@ -36,7 +36,8 @@ struct Tee {
 
 impl Element for Tee {
     fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
-        // The packets themselves go first, to output 0: in Click its way ends before the next output's begins.
+        // The packets themselves go first, to output 0: in Click a packet finishes its path from one output before
+        // the copy for the next one is made.
         for output in 1..self.outputs {
             for i in 0..batch.len() {
                 match batch.copy(i) {

@@ -75,7 +75,7 @@ struct Node {
 }
 
 impl Node {
-    /// Room of a list of queues: that of the emptiest.
+    /// Packets that the emptiest queue behind the outputs of a node takes.
     fn room(nodes: &[Self], at: usize) -> usize {
         let rooms = nodes[at].heeds.iter().map(|&queue| nodes[usize::from(queue)].element.room());
         rooms.max().unwrap_or(usize::MAX)

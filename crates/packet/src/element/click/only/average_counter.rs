@@ -40,7 +40,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
 struct Counted {
     packets: u64,
     bytes: u64,
-    /// Those behind what is ignored.
+    /// Packets after the ignored time.
     packets_late: u64,
     bytes_late: u64,
     first_ns: Option<u64>,

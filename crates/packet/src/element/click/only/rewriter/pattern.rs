@@ -1,5 +1,4 @@
-//! What becomes of a new flow at an input of a rewriter: `drop`, `pass OUTPUT`, `keep FOUT ROUT`, or
-//! `pattern SADDR SPORT DADDR DPORT FOUT ROUT`.
+//! Patterns of rewriters: the addresses and ports that a new flow gets.
 //!
 //! Source: the manual page of Click's `IPRewriter`. An address or port of a pattern is a value, `-` for that of the packet, or a
 //! range of which flows get one each: `A-B#` the next one, `A-B?` any. Of ports 1 to 65535 a range of source ports begins with
@@ -19,7 +18,7 @@ pub(crate) struct FlowId {
 }
 
 impl FlowId {
-    /// Those of packets of the other direction.
+    /// Ends of packets of the other direction.
     pub(crate) fn reverse(self) -> Self {
         Self { src: self.dst, sport: self.dport, dst: self.src, dport: self.sport }
     }
@@ -43,8 +42,8 @@ pub(crate) struct Pattern {
     dport: Option<u16>,
     /// It has no ports.
     addrs_alone: bool,
-    /// How many values were given.
-    given: u32,
+    /// Place in the range of the value that is next.
+    next: u32,
 }
 
 impl Pattern {
@@ -103,7 +102,7 @@ impl Pattern {
                 FlowId { src: self.addr.map_or(id.src, |range| range.low), sport, ..to }
             };
             if free(&to) {
-                self.given = u32::try_from((at + 1) % count).unwrap_or(0);
+                self.next = u32::try_from((at + 1) % count).unwrap_or(0);
                 return Some(to);
             }
         }
@@ -114,13 +113,13 @@ impl Pattern {
     fn varying(&self, id: FlowId) -> Option<(Range, u32)> {
         let varies = |range: &&Range| range.low != range.high;
         if let Some(range) = self.addr.as_ref().filter(varies) {
-            return Some((*range, self.given));
+            return Some((*range, self.next));
         }
         let range = self.port.as_ref().filter(varies)?;
         let own = u32::from(id.sport);
         let begin = match range.sequential {
             false if (range.low..=range.high).contains(&own) => own - range.low,
-            _ => self.given,
+            _ => self.next,
         };
         Some((*range, begin))
     }

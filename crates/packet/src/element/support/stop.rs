@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// Request of one source, made once until the source begins again.
 pub(crate) struct Stop {
-    /// Request of the graph; `None` where the source goes on idle at its limit.
+    /// Request of the graph; `None` where the source stays idle at its limit.
     run: Option<Arc<AtomicBool>>,
     is_made: bool,
 }

@@ -447,6 +447,29 @@ fn links_go_down_without_a_word() {
     });
 }
 
+/// A fresh dump has the route that has lost its last live hop, with the flag of a dead one, and the next route of the key
+/// stands behind it.
+#[test]
+fn a_route_behind_a_dead_one_is_the_route() {
+    in_namespace("a_route_behind_a_dead_one_is_the_route", || {
+        let mut lab = lab();
+        lab.after(
+            "ip -6 route add 2001:db8:9::/48 metric 7 nexthop via 2001:db8:1::9 nexthop via 2001:db8:2::9",
+            &["2001:db8:9::/48 m7 2001:db8:1::9@11 2001:db8:2::9@12"],
+        );
+        run("ip link set ra down");
+        lab.agreed();
+        run("ip -6 route del 2001:db8:9::/48 metric 7 via 2001:db8:2::9");
+        let mut fresh = Lab::new(None);
+        fresh.settle();
+        run("ip -6 route append 2001:db8:9::/48 metric 7 dev rb");
+        for source in [&mut lab, &mut fresh] {
+            let all = source.agreed();
+            assert!(all.iter().any(|route| route == "2001:db8:9::/48 m7 @12"), "{all:?}");
+        }
+    });
+}
+
 #[test]
 fn routes_with_the_source_address_go_with_it() {
     in_namespace("routes_with_the_source_address_go_with_it", || {

@@ -182,6 +182,12 @@ impl Sim {
         {
             head[5] = 2; // as the kernel makes them for addresses
         }
+        if let Does::Hops(hops, _) = does
+            && let [(link, _)] = hops[..]
+            && self.down.contains(&link)
+        {
+            head[8..].copy_from_slice(&u32::from(route::HOP_DEAD).to_ne_bytes());
+        }
         let mut request = Request::new(kind, flags, seq).fixed(&head);
         request = if v6 {
             request.attr(1, &v6_addr(u16::from(prefix), 0).octets())
@@ -475,7 +481,8 @@ impl Sim {
                 match self.v6.iter().nth(dump.count) {
                     Some((&key, list)) => {
                         dump.count += 1;
-                        for does in list.iter().filter(|does| self.alive(does)) {
+                        // With those that have no usable hop left, and flags that state it.
+                        for does in list {
                             let flags = F_MULTI;
                             lines.extend(self.message(
                                 true,
@@ -719,6 +726,21 @@ fn a_route_behind_one_without_a_usable_hop_is_the_route() {
         Op::Add { v6, key, hop: (1, 0), put: 13, race },
     ];
     leads_to_the_state(ops, 2).unwrap();
+}
+
+/// As above, but the message of the deletion is lost, and only a dump has the hop on the link that is down.
+#[test]
+fn a_route_behind_one_that_only_a_dump_has_without_a_usable_hop_is_the_route() {
+    let (v6, key, race) = (true, (0, 1), false);
+    let ops = [
+        Op::AddWide { v6, key, hop: (2, 0), object: false },
+        Op::Link { link: 2 },
+        Op::Unlock,
+        Op::Del { v6, key, which: 5, race },
+        Op::Settle,
+        Op::Add { v6, key, hop: (3, 0), put: 1, race },
+    ];
+    leads_to_the_state(ops, 1).unwrap();
 }
 
 proptest! {

@@ -297,6 +297,11 @@ fn too_many_lists_of_alternatives_are_the_best_path_alone() {
     }
     lab.commit();
     assert_eq!(lab.control.next_hops().counts().shortened, 2);
+    let rows = lab.control.hop_view().hops.rows();
+    let left_out: Vec<_> = rows.filter(|row| row.shortened > 0).collect();
+    let gateways = left_out.iter().map(|row| row.gateway().unwrap().to_string());
+    assert_eq!(gateways.collect::<Vec<_>>(), ["10.9.4.1", "10.9.5.1"]);
+    assert!(left_out.iter().all(|row| row.shortened == 1));
     assert_eq!(lab.adjacency("198.51.3.1").dst, mac(3));
     assert_eq!(lab.action("198.51.5.1"), ForwardingAction::Unreachable);
     // Where one list is gone another one has room.

@@ -70,6 +70,8 @@ struct Entry {
     slots: Option<(u32, u32)>,
     /// Who has which bucket, through all changes since it was a group first.
     buckets: Option<Box<Buckets<Exit>>>,
+    /// Lists of alternatives that it stands for alone, as there were too many.
+    shortened: u32,
 }
 
 #[derive(Debug)]
@@ -282,7 +284,10 @@ impl NextHops {
             && self.ranked >= MAX_RANKED
         {
             self.counts.shortened += 1;
-            return self.acquire_as(&HopKey::Path(paths[0]), attrs, instead_of, resolver);
+            let id = self.acquire_as(&HopKey::Path(paths[0]), attrs, instead_of, resolver)?;
+            let shortened = &mut self.entry_mut(id.0).shortened;
+            *shortened = shortened.saturating_add(1);
+            return Ok(id);
         }
         self.has_room()?;
         let id = match self.free_hops.pop() {
@@ -319,6 +324,7 @@ impl NextHops {
             content: Vec::new(),
             slots: None,
             buckets,
+            shortened: 0,
         };
         self.entries[id as usize] = Some(entry);
         self.by_key.entry(key).or_default().push((attrs, id));

@@ -24,6 +24,8 @@ pub struct HopRow<'a> {
     pub refs: u32,
     /// Slots in all; 0 unless packets are shared among several members now.
     pub slots: u32,
+    /// Lists of alternatives that it stands for alone, as there were too many.
+    pub shortened: u32,
     /// The path in use, of a single one or of alternatives.
     pub path: Option<Path>,
     /// Where packets go at the moment: one, several of a group, or none when every path is down.
@@ -112,6 +114,7 @@ impl NextHops {
             flags: entry.attrs.flags | flags(&entry.key, &members),
             refs: entry.refs,
             slots,
+            shortened: entry.shortened,
             path: match &*entry.key {
                 HopKey::Path(path) => Some(*path),
                 HopKey::Ranked(paths) => paths.get(entry.needs.in_use).copied(),

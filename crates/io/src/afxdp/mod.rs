@@ -439,7 +439,10 @@ impl Port for AfxdpPort {
     }
 
     fn wait_fds(&self, fds: &mut Vec<RawFd>) {
-        fds.push(self.socket.as_fd().as_raw_fd());
+        // What the kernel left in the transmit ring waits for the next look: no descriptor reports that it can be sent.
+        if !self.unsent {
+            fds.push(self.socket.as_fd().as_raw_fd());
+        }
     }
 
     fn in_rings(&self) -> usize {

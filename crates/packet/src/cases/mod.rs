@@ -11,7 +11,7 @@ use fingerpost_route::ResolveRequest;
 use serde::Deserialize;
 
 use crate::frame::counters::WorkerCounters;
-use crate::frame::{Batch, DropReason, FLAG_GENERATED, Meta, Note, Packet, Pool, REASONS};
+use crate::frame::{Batch, DropReason, Meta, Note, Packet, Pool, REASONS};
 use crate::graph::{Context, Element, Transmit};
 
 pub use topology::Built;
@@ -247,7 +247,7 @@ impl Stage {
             (0..4).map(|output| (output, Batch::new(&self.pool))).collect();
         let counters = &self.counters;
         batch.scatter(
-            |reason, meta| counters.drop_packet(reason, meta.flags & FLAG_GENERATED != 0),
+            |reason, meta| counters.drop_packet(reason, meta),
             |output, put| put(&mut outs[usize::from(output)].1),
         );
         let mut left = Vec::new();

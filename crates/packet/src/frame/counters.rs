@@ -5,10 +5,10 @@
 //! `packets_in = packets_out + dropped + held`.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use super::{DropReason, REASONS};
+use super::{DropReason, FLAG_GENERATED, Meta, REASONS};
 
 /// A count with one writer: a load and a store, no locked instruction.
 #[derive(Debug, Default)]
@@ -92,14 +92,14 @@ impl<T: Default> PerWorker<T> {
         self.list().iter().map(AsRef::as_ref).for_each(look);
     }
 
-    fn list(&self) -> std::sync::MutexGuard<'_, Vec<Arc<T>>> {
+    fn list(&self) -> MutexGuard<'_, Vec<Arc<T>>> {
         // A list of pointers is whole whatever panicked beside it.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Counters of one port and worker.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 #[repr(align(64))]
 pub struct PortCounters {
     /// Frames received.
@@ -110,6 +110,55 @@ pub struct PortCounters {
     pub tx_packets: Count,
     /// Bytes of them, link header included.
     pub tx_bytes: Count,
+    /// Frames of the worker's pool in the rings of the port, as of a moment ago.
+    pub in_rings: Count,
+    /// Packets received there and dropped, by reason.
+    dropped: [Count; REASONS],
+    /// Counts of the device's own, as of a moment ago.
+    device: Mutex<Vec<(&'static str, u64)>>,
+}
+
+impl Default for PortCounters {
+    fn default() -> Self {
+        Self {
+            rx_packets: Count::default(),
+            rx_bytes: Count::default(),
+            tx_packets: Count::default(),
+            tx_bytes: Count::default(),
+            in_rings: Count::default(),
+            dropped: std::array::from_fn(|_| Count::default()),
+            device: Mutex::default(),
+        }
+    }
+}
+
+impl PortCounters {
+    /// Packets received there and dropped for a reason.
+    pub fn dropped(&self, reason: DropReason) -> u64 {
+        self.dropped[reason as usize].read()
+    }
+
+    /// Counts of the device's own, by name; those of the last port where there is none.
+    pub fn device(&self) -> Vec<(&'static str, u64)> {
+        self.device_counts().clone()
+    }
+
+    /// Notes what the port reports: frames in its rings, and counts of the device.
+    pub(crate) fn note_device(
+        &self,
+        in_rings: usize,
+        counts: impl FnOnce(&mut dyn FnMut(&'static str, u64)),
+    ) {
+        self.in_rings.set(in_rings as u64);
+        let mut noted = self.device_counts();
+        noted.clear();
+        counts(&mut |name, count| noted.push((name, count)));
+    }
+
+    fn device_counts(&self) -> MutexGuard<'_, Vec<(&'static str, u64)>> {
+        // Numbers for people: whole enough whatever panicked beside them.
+        self.device.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// What one node of a graph counts. The worker alone writes; anybody may read.
@@ -233,14 +282,21 @@ impl WorkerCounters {
 
     /// Counts a dropped packet.
     #[inline]
-    pub fn drop_packet(&self, reason: DropReason, generated: bool) {
-        let counts = if generated { &self.generated_dropped } else { &self.dropped };
-        counts[reason as usize].add(1);
+    pub fn drop_packet(&self, reason: DropReason, meta: &Meta) {
+        let at = reason as usize;
+        if meta.flags & FLAG_GENERATED != 0 {
+            self.generated_dropped[at].add(1);
+            return;
+        }
+        self.dropped[at].add(1);
+        if let Some(port) = self.ports.get(usize::from(meta.port)) {
+            port.dropped[at].add(1);
+        }
     }
 
     /// Counts a packet that ended behind the last element.
-    pub(crate) fn drop_at_port(&self, reason: DropReason, generated: bool) {
-        self.drop_packet(reason, generated);
+    pub(crate) fn drop_at_port(&self, reason: DropReason, meta: &Meta) {
+        self.drop_packet(reason, meta);
         self.at_ports.drop_packet(reason);
     }
 

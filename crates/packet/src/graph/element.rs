@@ -178,8 +178,7 @@ impl<'a> Context<'a> {
 
     /// Ends a packet that was taken out of a batch or made by the element.
     pub fn drop_packet(&mut self, packet: Packet, reason: DropReason) {
-        let generated = packet.meta.flags & FLAG_GENERATED != 0;
-        self.counters.drop_packet(reason, generated);
+        self.counters.drop_packet(reason, &packet.meta);
         if let Some(node) = self.node {
             node.drop_packet(reason);
         }

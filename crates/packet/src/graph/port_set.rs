@@ -245,8 +245,7 @@ impl Slot {
 
     fn drop_queue(&mut self, reason: DropReason, counters: &WorkerCounters) {
         for meta in self.queue.meta() {
-            let generated = meta.flags & FLAG_GENERATED != 0;
-            counters.drop_at_port(reason, generated);
+            counters.drop_at_port(reason, meta);
         }
         self.queue.clear();
         self.generated = 0;

@@ -32,6 +32,9 @@ const LAST_TURNS: usize = 1024;
 /// Turns without a packet after which a port is empty. One that is shared may receive for other workers alone.
 const EMPTY_TURNS: usize = 64;
 
+/// How often ports are asked for the counts of their devices, which may take a system call.
+const DEVICES_NS: u64 = 250_000_000;
+
 /// Longest sleep.
 const SLEEP: Duration = Duration::from_millis(100);
 /// Longest sleep while packets wait inside or are made by the clock, or while a port cannot signal that it has something.
@@ -139,6 +142,8 @@ pub struct Worker {
     /// Whether the graph had packets of its own to move in the last round.
     active: bool,
     start: Instant,
+    /// When ports are asked next for the counts of their devices.
+    devices_at_ns: u64,
     /// While it is timed.
     clock: Option<Ticks>,
     heartbeat: Option<Box<dyn Heartbeat>>,
@@ -171,6 +176,7 @@ impl Worker {
             first: 0,
             active: false,
             start: clock_start(),
+            devices_at_ns: 0,
             clock: None,
             heartbeat: None,
         }
@@ -242,6 +248,10 @@ impl Worker {
             if let Some(heartbeat) = &mut self.heartbeat {
                 heartbeat.beat(now_ns);
             }
+            if now_ns >= self.devices_at_ns {
+                self.note_devices();
+                self.devices_at_ns = now_ns + DEVICES_NS;
+            }
             if self.round_at(now_ns) > 0 || self.active {
                 idle_since_ns = None;
             } else if now_ns - *idle_since_ns.get_or_insert(now_ns) < SPIN_NS {
@@ -252,6 +262,15 @@ impl Worker {
             }
         }
         self.stop();
+    }
+
+    /// Puts what the ports report of their devices where others can read it.
+    fn note_devices(&self) {
+        for (number, port) in self.port_set.ports() {
+            if let Some(counts) = self.counters.ports.get(usize::from(number)) {
+                counts.note_device(port.in_rings(), |visit| port.stats(visit));
+            }
+        }
     }
 
     /// One round, for callers that drive it themselves. Returns how many packets were received.
@@ -415,6 +434,9 @@ impl Worker {
 
     /// Where nobody is left to take a port, it closes here.
     fn give_back(&self, number: u16, port: Option<Box<dyn Port>>) {
+        if let Some(counts) = self.counters.ports.get(usize::from(number)) {
+            counts.in_rings.set(0);
+        }
         let _ = self.events.send(Event::PortClosed(number, port));
     }
 
@@ -539,7 +561,10 @@ mod tests {
         }
 
         fn dropped(&self, reason: DropReason) -> u64 {
-            self.counters.dropped[reason as usize].read()
+            let all = self.counters.dropped[reason as usize].read();
+            let by_port = self.counters.ports.iter().map(|port| port.dropped(reason)).sum();
+            assert_eq!(all, by_port, "each was received by a port");
+            all
         }
     }
 
@@ -811,10 +836,8 @@ mod tests {
         rig.add(0, there);
         rig.add(1, sink);
         let mut batch = Batch::new(&outside);
-        let thread = std::thread::spawn(move || {
-            rig.worker.run(&mut Nap);
-            (rig.counters, rig.events)
-        });
+        let Rig { mut worker, counters, commands, events: _events, .. } = rig;
+        let thread = std::thread::spawn(move || worker.run(&mut Nap));
         for sent in 1..=3 {
             let frame = frame_v4("10.0.0.9", "192.0.2.1", 64, 17, &[0; 26]);
             batch.push(crate::testing::packet(&outside, 0, &frame)).unwrap();
@@ -825,9 +848,15 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(5));
             }
         }
+        let device = || counters.ports[1].device();
+        let start = Instant::now();
+        while device().iter().all(|(_, count)| *count < 3) {
+            assert!(start.elapsed() < Duration::from_secs(10), "{:?}", device());
+            std::thread::sleep(Duration::from_millis(5));
+        }
         // Nobody is left who could stop it otherwise.
-        drop(rig.commands);
-        let (counters, _events) = thread.join().unwrap();
+        drop(commands);
+        thread.join().unwrap();
         assert_eq!(counters.packets_out.read(), 3);
     }
 }

@@ -21,9 +21,7 @@ use fingerpost_route::{Forwarding, ResolveRequest};
 use super::plan::{Edge, NodeId, Plan, Upstream};
 use super::{Context, Element, Held, Inputs, Transmit};
 use crate::frame::counters::{Instance, NodeCounters, WorkerCounters};
-use crate::frame::{
-    BATCH, Batch, Decision, DropReason, FLAG_GENERATED, Meta, Packet, Pool, ROUNDS_SHIFT,
-};
+use crate::frame::{BATCH, Batch, Decision, DropReason, Meta, Packet, Pool, ROUNDS_SHIFT};
 use crate::graph::trace::Tracer;
 
 /// Rounds that a packet may make inside the router.
@@ -578,7 +576,7 @@ fn count_round(batch: &mut Batch) -> bool {
 
 fn drop_counted(reason: DropReason, meta: &Meta, counts: &NodeCounters, counters: &WorkerCounters) {
     counts.drop_packet(reason);
-    counters.drop_packet(reason, meta.flags & FLAG_GENERATED != 0);
+    counters.drop_packet(reason, meta);
 }
 
 #[cfg(test)]

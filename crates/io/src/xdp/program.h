@@ -40,6 +40,8 @@ HELPER long (*load_bytes)(struct xdp_md *context, u32 offset, void *to, u32 byte
 
 /* What stands behind the MACs, as read from the frame. */
 enum { IP4 = 0x0008, IP6 = 0xdd86 };
+/* Words a CPU of what a port counts by its ingress (forward/received.rs). */
+enum { SEEN = 16 };
 
 enum { UDP = 17 };
 

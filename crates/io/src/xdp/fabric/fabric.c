@@ -24,7 +24,7 @@ enum { PORTS = 4096 };
 /* ---- what the loader binds: most are those of forward.c ---- */
 
 extern u64 epochs[];
-extern u64 seen[];        /* 8 words a CPU: frames that ended here, their bytes, frames left */
+extern u64 seen[];        /* SEEN words a CPU: frames that ended here, their bytes, frames left */
 extern u64 ends[];        /* ENDS words a CPU: frames by what became of them (mod.rs) */
 extern u64 links[];       /* a line of 8 words a node (link.h) */
 extern u32 outputs[];     /* by adjacency index of this node: its adjacency and 1, or 0 */
@@ -207,7 +207,7 @@ INLINE u32 decide(struct xdp_md *context, u32 bytes, u64 cpu)
 
 int fabric(struct xdp_md *context)
 {
-	u64 cpu = processor() & CONSTANT(processors), *count = &seen[cpu * 8];
+	u64 cpu = processor() & CONSTANT(processors), *count = &seen[cpu * SEEN];
 	u32 bytes = FRAME_END(context) - FRAME(context), end = decide(context, bytes, cpu);
 	int action = XDP_DROP;
 

@@ -20,12 +20,15 @@ enum { MOST_ADDRESSES = 64 };
 
 /* Ports that packets can leave by. */
 enum { PORTS = 4096 };
+/* The first word of `seen` about dropped frames: BLACKHOLE and the reasons after it, at most 8. */
+enum { DROPPED = 8 };
 
 /* ---- what the loader binds ---- */
 
 extern u64 epochs[];      /* 8 words a CPU; the first counts: odd while the program runs there */
-extern u64 seen[];        /* 8 words a CPU: frames that ended here, their bytes, frames left, and from DISTANCE on four
-                             words about samples; so for this interface, then for each VLAN interface on it (received.rs) */
+extern u64 seen[];        /* SEEN words a CPU: frames that ended here, their bytes, frames left, from DISTANCE on four words
+                             about samples, and from DROPPED on dropped frames by reason; so for this interface, then for
+                             each VLAN interface on it (received.rs) */
 extern u64 alive[];       /* the second: until which tick the daemon is believed to be there (heartbeat.rs) */
 extern u64 own4[], own6[]; /* filters of 4,096 bits: addresses that may be the host's own (local.rs) */
 extern char local4, local6; /* hash maps: those that are, in the network's order */
@@ -77,14 +80,16 @@ enum {
 /* What a step answers for a packet that it does not send. */
 #define LEFT(reason) (-1 - (reason))
 
-/* The end of such a packet: counted, and left to others unless it is to be dropped. */
-INLINE int give_up(int answer)
+/* The end of such a packet: counted, and left to others unless it is to be dropped. `seen` is where who received it counts. */
+INLINE int give_up(int answer, u64 *seen)
 {
 	u32 reason = LEFT(answer);
 	u64 *count = map_lookup(&left, &reason);
 
 	if (count)
 		*count += 1;
+	if (reason >= BLACKHOLE)
+		seen[DROPPED + ((reason - BLACKHOLE) & 7)] += 1;
 	/* The sockets of a daemon that is not there are no place for a packet, nor is the graph for the host's. */
 	if (reason == AWAY || reason == HOST)
 		return XDP_PASS;
@@ -1180,7 +1185,7 @@ INLINE int route(struct xdp_md *context, u8 *data, u8 *end, u64 cpu, u64 **count
 		place = vlan >> 48;
 		if (!vlan || place > CONSTANT(seen_last))
 			return LEFT(TAG);
-		*count = &seen[(place * (CONSTANT(processors) + 1) + cpu) * 8];
+		*count = &seen[(place * (CONSTANT(processors) + 1) + cpu) * SEEN];
 		if (mac != (vlan & 0xffffffffffffULL))
 			return LEFT(NOT_OURS);
 		type = *(u16 *)(data + 16);
@@ -1203,7 +1208,7 @@ INLINE int route(struct xdp_md *context, u8 *data, u8 *end, u64 cpu, u64 **count
 INLINE int run(struct xdp_md *context, struct features *features)
 {
 	u64 cpu = processor() & CONSTANT(processors);
-	u64 *epoch = &epochs[cpu * 8], *count = &seen[cpu * 8];
+	u64 *epoch = &epochs[cpu * 8], *count = &seen[cpu * SEEN];
 	u64 now = *epoch + 1;
 	u8 *data = (u8 *)(u64)context->data, *end = (u8 *)(u64)context->data_end;
 	u32 frame = end - data;
@@ -1219,7 +1224,7 @@ INLINE int run(struct xdp_md *context, struct features *features)
 		action = route(context, data, end, cpu, &count, features);
 	filtered = action == LEFT(SOURCE_FILTER);
 	if (UNLIKELY(action < 0))
-		action = give_up(action);
+		action = give_up(action, count);
 	if (LIKELY(action == XDP_REDIRECT || action == XDP_DROP)) {
 		count[0] += 1;
 		count[1] += frame;
@@ -1319,7 +1324,7 @@ INLINE int check_local(struct xdp_md *context, u32 tag, u64 cpu, u64 **count, st
 		place = vlan >> 48;
 		if (!vlan || place > CONSTANT(seen_last))
 			return 0;
-		*count = &seen[(place * (CONSTANT(processors) + 1) + cpu) * 8];
+		*count = &seen[(place * (CONSTANT(processors) + 1) + cpu) * SEEN];
 		own = vlan & 0xffffffffffffULL;
 	}
 	/* Frames to others; not those to a group. */
@@ -1352,7 +1357,7 @@ int guard(struct xdp_md *context, u32 tag)
 {
 	struct features features = { 0 };
 	u64 cpu = processor() & CONSTANT(processors);
-	u64 *epoch = &epochs[cpu * 8], *count = &seen[cpu * 8];
+	u64 *epoch = &epochs[cpu * 8], *count = &seen[cpu * SEEN];
 	u64 now = *epoch + 1;
 	u32 frame = FRAME_END(context) - FRAME(context);
 	int answer;
@@ -1364,7 +1369,7 @@ int guard(struct xdp_md *context, u32 tag)
 	if (features.ruled)
 		count_rules(cpu, frame);
 	if (answer) {
-		give_up(answer);
+		give_up(answer, count);
 		count[0] += 1;
 		count[1] += frame;
 	}

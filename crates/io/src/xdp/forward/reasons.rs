@@ -40,6 +40,12 @@ reasons! {
 #[allow(clippy::cast_possible_truncation, reason = "a short list")]
 pub(super) const LEFT_ALONE: u32 = LeftAlone::ALL.len() as u32;
 
+/// Those whose packets end in the program.
+pub(super) const DROPS: &[LeftAlone] = LeftAlone::ALL.split_at(LeftAlone::Blackhole as usize).1;
+
+// `forward.c` has a word for each.
+const _: () = assert!(DROPS.len() <= 8);
+
 impl LeftAlone {
     /// What the graph calls it where it is the packet's end; all others pass to the graph or the kernel.
     pub fn drop_reason(self) -> Option<DropReason> {

@@ -1,8 +1,9 @@
-//! Frames that programs saw, by ingress port: frames that ended there, and frames left to others.
+//! Frames that programs saw, by ingress port: frames that ended there, dropped ones by reason, and frames left to others.
 //!
-//! Shape: a line of 8 words a CPU, three of them for all frames and four about samples (`forward.c`). A port has a memory of its own, which
-//!        its program knows by name; behind it are as many lines for each VLAN interface on it.
-//! Cost:  one line more that a packet touches, which no other CPU does.
+//! Shape: two lines of 8 words a CPU (`forward.c`), the first with three words for all frames and four about samples, the second with
+//!        dropped frames by reason. A port has a memory of its own, which its program knows by name; behind it are as many lines
+//!        for each VLAN interface on it.
+//! Cost:  one line more that a packet touches, two for one that is dropped, which no other CPU does.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -11,11 +12,14 @@ use std::sync::atomic::Ordering::Relaxed;
 use fingerpost_lpm::Region;
 use fingerpost_packet::feature::sampling::Sampled;
 
+use super::reasons::{DROPS, LeftAlone};
 use crate::xdp::XdpError;
 use crate::xdp::bpf::SharedMemory;
 
 /// Words of 8 bytes a CPU.
-const STRIDE: usize = 8;
+const STRIDE: usize = 16;
+/// The first of them about dropped frames.
+const DROPPED: usize = 8;
 /// Memories of ports that are gone which are still read, since a program may just be ending there.
 const MOST_GONE: usize = 16;
 
@@ -28,15 +32,23 @@ pub struct Received {
     pub bytes: u64,
     /// Frames that it left to the graph or the kernel.
     pub left: u64,
+    /// Frames of those that ended that it dropped, by reason in the order of [`DROPS`].
+    pub(super) dropped: [u64; DROPS.len()],
     /// Frames of those that ended, of a port that samples, and its samples.
     pub sampled: Sampled,
 }
 
 impl Received {
+    /// Frames that the program dropped, by reason.
+    pub fn dropped(&self) -> impl Iterator<Item = (LeftAlone, u64)> {
+        DROPS.iter().copied().zip(self.dropped)
+    }
+
     fn add(&mut self, other: Self) {
         self.packets += other.packets;
         self.bytes += other.bytes;
         self.left += other.left;
+        self.dropped.iter_mut().zip(other.dropped).for_each(|(sum, n)| *sum += n);
         self.sampled = self.sampled.plus(other.sampled);
     }
 }
@@ -117,7 +129,8 @@ impl ReceivedCounts {
                 let words = [0, 1, 2, 4, 5, 6].map(|at: usize| line[at].load(Relaxed));
                 let [packets, bytes, left, sampleable, samples, lost] = words;
                 let sampled = Sampled { packets: sampleable, samples, lost };
-                of_port.add(Received { packets, bytes, left, sampled });
+                let dropped = std::array::from_fn(|at| line[DROPPED + at].load(Relaxed));
+                of_port.add(Received { packets, bytes, left, dropped, sampled });
             }
         }
     }
@@ -163,9 +176,9 @@ mod tests {
         }
         let mut gone = Gone::default();
         let count = |seen: &ReceivedCounts, cpu: usize| {
-            [1, 60, 2].iter().enumerate().for_each(|(at, add)| {
-                seen.counts.u64s()[cpu * STRIDE + at].fetch_add(*add, Relaxed);
-            });
+            for (at, add) in [(0, 1), (1, 60), (2, 2), (DROPPED + 1, 3)] {
+                seen.counts.u64s()[cpu * STRIDE + at].fetch_add(add, Relaxed);
+            }
         };
         let rounds = 3 * MOST_GONE as u64;
         for round in 0..rounds {
@@ -179,8 +192,9 @@ mod tests {
         let here = ReceivedCounts::new(0, 2).unwrap();
         count(&here, 1);
         let each = rounds / 2 + 1;
-        let sampled = Sampled::default();
-        let received = Received { packets: each, bytes: 60 * each, left: 2 * each, sampled };
+        let mut received =
+            Received { packets: each, bytes: 60 * each, left: 2 * each, ..Received::default() };
+        received.dropped[1] = 3 * each;
         let all = gone.and([&here].into_iter());
         assert_eq!(all.into_iter().collect::<Vec<_>>(), [(0, received), (1, received)]);
     }

@@ -8,6 +8,7 @@ use fingerpost_lpm::{Heap, RouteStore, Routes, Rows};
 use fingerpost_route::fib::{Auditor, Backlog, KernelLookup};
 use fingerpost_route::{ForwardingAction, Mac};
 
+use super::reasons::DROPS;
 use super::*;
 use crate::xdp::{LocalAddresses, XDP_DROP, XDP_PASS, XDP_REDIRECT, testing};
 use fingerpost_packet::DropReason;
@@ -174,6 +175,8 @@ fn every_case(lab: &Lab) -> BTreeMap<(bool, bool), usize> {
                 dropped += 1;
                 let want = case.drop_reason().unwrap().map(fingerpost_packet::DropReason::name);
                 assert_eq!(want, noted.map(LeftAlone::name), "{name}");
+                let at = DROPS.iter().position(|reason| Some(*reason) == noted).unwrap();
+                expected.get_mut(&port).unwrap().dropped[at] += 1;
             }
             other => panic!("{name}: action {other}"),
         }
@@ -350,11 +353,11 @@ fn what_comes_in_ends_somewhere() {
         let (lan, wan) = (topology.port("lan"), topology.port("wan"));
         let program = forwarder.tester(lan).unwrap();
         let mut expected = forwarder.received();
-        for (dst, action) in [
-            ("198.51.100.7", XDP_REDIRECT),
-            ("198.18.1.1", XDP_DROP),
-            ("8.8.8.8", XDP_PASS),
-            ("198.51.100.9", XDP_DROP),
+        for (dst, action, dropped) in [
+            ("198.51.100.7", XDP_REDIRECT, None),
+            ("198.18.1.1", XDP_DROP, Some(LeftAlone::Blackhole)),
+            ("8.8.8.8", XDP_PASS, None),
+            ("198.51.100.9", XDP_DROP, Some(LeftAlone::Refused)),
         ] {
             if dst == "198.51.100.9" {
                 // The way out goes just now: what was about to be sent is dropped, and was not sent.
@@ -368,6 +371,9 @@ fn what_comes_in_ends_somewhere() {
             } else {
                 received.packets += 1;
                 received.bytes += frame.len() as u64;
+            }
+            for (count, reason) in received.dropped.iter_mut().zip(DROPS) {
+                *count += u64::from(dropped == Some(*reason));
             }
             assert_eq!(conserved(&forwarder), expected, "{dst}");
         }

@@ -347,9 +347,11 @@ impl Agent {
         if self.joined {
             self.settled_at = until;
         }
+        // Those that have registered since are there by themselves.
+        self.lingering.retain(|id, _| !records.contains_key(id));
         for (id, record) in std::mem::take(&mut self.records) {
             if self.joined && !records.contains_key(&id) {
-                self.lingering.entry(id.clone()).or_insert(until);
+                self.lingering.insert(id.clone(), until);
                 records.insert(id, record);
             }
         }
@@ -717,6 +719,38 @@ mod tests {
         b.step(10);
         a.step(10);
         a.step(60);
+        assert_eq!(a.members(), both);
+    }
+
+    #[test]
+    fn a_second_registration_finds_those_that_registered_between() {
+        let memory = Memory::default();
+        let (mut a, mut b) = (Node::new(&memory, "a", 0), Node::new(&memory, "b", 0));
+        a.step(1);
+        b.step(1);
+        a.step(1);
+        let both = named(&[("a", 1), ("b", 2)]);
+        // A store that has lost everything, and a session that ends once more before b is seen.
+        let (empty, third) = (Memory::default(), |memory: &Memory| memory.open(TTL));
+        memory.stop(true);
+        a.step(4);
+        b.step(4);
+        (a.session, b.session) = (third(&empty), third(&empty));
+        a.step(8);
+        empty.stop(true);
+        a.step(9);
+        empty.stop(false);
+        b.step(10);
+        empty.open(TTL).delete("member/a").unwrap();
+        a.session = third(&empty);
+        a.agent.registered = false;
+        a.step(11);
+        assert_eq!(a.members(), both);
+        // Later than either outage lets a member linger; only b itself renews its session meanwhile.
+        b.step(20);
+        a.step(20);
+        b.step(30);
+        a.step(30);
         assert_eq!(a.members(), both);
     }
 

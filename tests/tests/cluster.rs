@@ -3,9 +3,10 @@
 //! Traffic that must cross a certain node takes the rule `vlb`, which sends it over all nodes alike.
 
 use std::net::IpAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fingerpost_tests::netns::{Router, conserved, ip, run};
+use fingerpost_tests::patience;
 use fingerpost_tests::rack::{
     Built, Place, Rack, downs, forwarded_xdp, packets, ping, wait_for, wait_for_links,
 };
@@ -225,6 +226,29 @@ fn nodes_at_one_switch_take_one_hop_and_a_one_way_link_is_down_at_both_ends() {
 }
 
 /// `why` at each node of a path, from the frame that the node before sends.
+/// The kernel deletes neighbors and routes of an interface that goes down, in the time of one turn as well.
+#[test]
+fn a_fabric_interface_that_went_down_gets_its_entries_again() {
+    let Some(rack) = Rack::new(&["ping"], Built::of(2)) else { return };
+    let routers = rack.start_all();
+    routers.iter().for_each(wait_for_links);
+    let reached = || ping(&rack.places[0].namespace, "-c 1 -W 1 192.0.2.2").contains("1 received");
+    let wait = |what: &str| {
+        let until = Instant::now() + patience(Duration::from_secs(20));
+        while !reached() {
+            assert!(Instant::now() < until, "{what}: {}", rack.faults(&routers));
+        }
+    };
+    wait("at first");
+    let at = &rack.places[0].namespace;
+    for _ in 0..3 {
+        for state in ["down", "up"] {
+            ip(&format!("-n {at} link set cluster0 {state}"));
+        }
+        wait("after it went down");
+    }
+}
+
 #[test]
 fn a_packet_is_explained_from_node_to_node() {
     let Some(rack) = Rack::new(&["ping"], Built::of(3)) else { return };

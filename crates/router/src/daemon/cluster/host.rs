@@ -6,8 +6,8 @@
 //!         and routes with one, as each needs those before it; deletions in the reverse order, after all that is set. A new link
 //!         address or gateway replaces the one before, so that no packet finds neither.
 //! Cost:   two system calls an entry that changed, some 10 us; none for those that stay.
-//! Limits: entries that others delete are not set again. Nothing is read from the
-//!         kernel: the interface goes with the process, and all of its entries with it, so a run that crashed left none.
+//! Limits: where a neighbor is gone, all entries are set again after seconds (`Node::compare`); addresses and routes alone that
+//!         others delete are not. Nothing is read from the kernel: the interface goes with the process, and all of its entries with it, so a run that crashed left none.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -15,6 +15,7 @@ use std::io;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use fingerpost_cluster::frame::FabricAddr;
 use fingerpost_route::netlink::route::{HostRoute, PROTOCOL_FINGERPOST};
 use fingerpost_route::netlink::{address, errno, neighbor};
 use fingerpost_route::{Control, Mac};
@@ -93,12 +94,16 @@ impl Host {
         self.link
     }
 
-    /// Whether the control side has the neighbors that the kernel accepted, and no others: then the adjacencies are theirs.
+    /// Whether the control side has the neighbors that the kernel accepted, and no others with a link address of the fabric: then
+    /// the adjacencies are theirs. Neighbors that somebody else has set do not matter.
     pub(super) fn is_known(&self, control: &Control) -> bool {
         let rows = control.neighbors();
         let rows = rows.filter(|row| row.link == self.link && is_routed(row.addr));
-        let known: BTreeMap<_, _> =
-            rows.filter_map(|row| Some((row.addr, row.state.mac()?.0))).collect();
+        let accepted = |addr| self.accepted.contains_key(&Subject::Neighbor(addr));
+        let known: BTreeMap<_, _> = rows
+            .filter_map(|row| Some((row.addr, row.state.mac()?.0)))
+            .filter(|(addr, mac)| FabricAddr::of(*mac).is_some() || accepted(*addr))
+            .collect();
         let entries = self.accepted.values().filter_map(|accepted| match accepted.entry {
             Entry::Neighbor { addr, mac } => Some((addr, mac)),
             Entry::Address(_) | Entry::Route { .. } => None,
@@ -389,6 +394,20 @@ mod tests {
                 assert!(!host.is_known(&control), "{wanted:?}");
                 assert!(hear(&mut control, &|_, control| host.is_known(control)), "{wanted:?}");
             }
+            // A neighbor that somebody else has set does not matter, unless its link address is one of the fabric.
+            ip("neigh add 192.0.2.7 lladdr 00:11:22:33:44:55 dev cluster0");
+            let seen =
+                |control: &Control| control.neighbors().any(|row| row.addr == addr("192.0.2.7"));
+            assert!(hear(&mut control, &|_, control| seen(control)));
+            assert!(host.is_known(&control));
+            ip("neigh replace 192.0.2.7 lladdr 02:00:00:01:00:02 dev cluster0");
+            assert!(hear(&mut control, &|_, control| !host.is_known(control)));
+            ip("neigh del 192.0.2.7 dev cluster0");
+            assert!(hear(&mut control, &|_, control| host.is_known(control)));
+            // What the kernel deleted is missed.
+            ip("link set cluster0 down");
+            ip("link set cluster0 up");
+            assert!(hear(&mut control, &|_, control| !host.is_known(control)));
         });
     }
 

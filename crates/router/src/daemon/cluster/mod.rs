@@ -64,6 +64,10 @@ const DRAIN_INTERVALS: u32 = 4;
 /// is there until then.
 const JOIN: Duration = Duration::from_secs(5);
 
+/// Time between two looks whether the host's kernel still has what it accepted, and after which what it has lost is set again.
+const KERNEL_LOOK: Duration = Duration::from_secs(1);
+const KERNEL_LOST: Duration = Duration::from_secs(5);
+
 /// Least time between two looks at what this node announces.
 const ANNOUNCE: Duration = Duration::from_millis(200);
 
@@ -110,6 +114,9 @@ pub(super) struct Node {
     reach: Reach,
     /// Whether the epochs of the others' records wait until the control side has their neighbors.
     awaited: bool,
+    /// When the neighbors of the control side were compared last, and since when some are not those that the kernel accepted.
+    compared: Instant,
+    differs_since: Option<Instant>,
     drain: Drain,
     loads: Loads,
 }
@@ -211,6 +218,8 @@ impl Node {
             probes: None,
             reach: Reach::default(),
             awaited: false,
+            compared: Instant::now(),
+            differs_since: None,
             drain: Drain::default(),
             loads: Loads::new(),
         };
@@ -302,13 +311,7 @@ impl Node {
         changed |= self.reach.follow(&self.fabric, &self.membership, Instant::now());
         let is_whole = |host: &Host| host.link() == link && !host.is_due(Instant::now());
         if !changed && self.host.as_ref().is_some_and(is_whole) {
-            // What names the indices of a record names its epoch from now on. Under a later epoch, the index of an adjacency
-            // that is not known yet to be gone could be another neighbor's.
-            if self.awaited && self.host.as_ref().is_some_and(|host| host.is_known(control)) {
-                self.awaited = false;
-                self.others().for_each(|record| self.fabric.set_epoch(record.number, record.epoch));
-            }
-            return Vec::new();
+            return self.compare(control);
         }
         let host = match self.host.take().filter(|host| host.link() == link) {
             Some(host) => Ok(host),
@@ -337,9 +340,11 @@ impl Node {
     /// Takes the members that the store has by now. Returns whether they are others.
     fn follow_members(&mut self) -> bool {
         let Some(store) = &mut self.store else { return false };
-        let View { membership: stored, .. } = store.joined.view();
+        let View { membership: stored, lost, .. } = store.joined.view();
         let (fabric, hold) = (&self.fabric, Duration::from_secs(self.config.hold_s.into()));
-        let is_up = |number| fabric.reader().pin().node(number) != NodeState::Down;
+        // A node that has been without its store for that long is alone, whoever it reaches.
+        let alone = lost.is_some_and(|since| since.elapsed() > hold);
+        let is_up = |number| !alone && fabric.reader().pin().node(number) != NodeState::Down;
         let Some(membership) = store.kept.follow(stored, &self.membership, hold, is_up) else {
             return false;
         };
@@ -361,6 +366,33 @@ impl Node {
             }
         }
         true
+    }
+
+    /// Looks whether the control side has the neighbors that the kernel accepted. Returns messages.
+    fn compare(&mut self, control: &Control) -> Vec<String> {
+        let now = Instant::now();
+        if !self.awaited && now.saturating_duration_since(self.compared) < KERNEL_LOOK {
+            return Vec::new();
+        }
+        self.compared = now;
+        if self.host.as_ref().is_some_and(|host| host.is_known(control)) {
+            self.differs_since = None;
+            // What names the indices of a record names its epoch from now on. Under a later epoch, the index of an adjacency
+            // that is not known yet to be gone could be another neighbor's.
+            if std::mem::take(&mut self.awaited) {
+                self.others().for_each(|record| self.fabric.set_epoch(record.number, record.epoch));
+            }
+            return Vec::new();
+        }
+        if now.saturating_duration_since(*self.differs_since.get_or_insert(now)) < KERNEL_LOST {
+            return Vec::new();
+        }
+        // Such as those of an interface that went down and came up between two looks.
+        (self.differs_since, self.host) = (None, None);
+        let name = &self.config.interface;
+        vec![format!(
+            "{name}: the kernel's neighbors are not those of the members: all are set again"
+        )]
     }
 
     /// Lets go of announced indices whose adjacency is gone: after each commit, before the adjacency can be another one's.

@@ -330,6 +330,7 @@ impl Trial {
         println!(
             "epochs {epochs:?}: {output} by their adjacency, {looked_up} looked up: {counts:?}"
         );
+        assert_eq!(counts.lost(), 0, "{self:?}");
         assert!(
             looked_up >= counts.received && output == 0,
             "{output} by their adjacency, {looked_up} looked up: {counts:?}\n{self:?}"
@@ -346,6 +347,8 @@ impl Trial {
         loop {
             let before = self.received();
             let more = self.traffic(1).end();
+            println!("fresh: {more:?}");
+            assert_eq!(more.lost(), 0, "{self:?}");
             counts.add(more);
             if self.received()[0] - before[0] >= more.sent {
                 return counts;

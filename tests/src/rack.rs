@@ -375,9 +375,18 @@ impl Rack {
             };
             let members = status["members"].as_array().into_iter().flatten();
             let downs: Vec<String> = members.filter_map(down).collect();
+            let rows: Vec<serde_json::Value> = router.ask("interface show");
+            let lost = rows.iter().map(|row| {
+                let events = row["device"].as_object().into_iter().flatten();
+                let events: Vec<_> = events.filter(|(_, count)| **count != 0).collect();
+                format!("{} {} {events:?}", row["name"], row["dropped"])
+            });
             format!(
-                "node {}: downs {downs:?}, drops {}, left_xdp {}\n",
-                status["node"], status["drops"], status["left_xdp"]
+                "node {}: downs {downs:?}, drops {}, left_xdp {}, dropped {:?}\n",
+                status["node"],
+                status["drops"],
+                status["left_xdp"],
+                lost.collect::<Vec<_>>()
             )
         };
         // Redirects that failed behind the program, which counts them as sent.
@@ -392,7 +401,12 @@ impl Rack {
             let peers = self.places.iter().filter(|peer| peer.id != place.id);
             peers.map(|peer| of_link(&place.namespace, format!("int-{}", peer.id)))
         });
-        routers.into_iter().map(of_router).chain(links).collect()
+        let namespaces = self
+            .places
+            .iter()
+            .flat_map(|place| place.hosts.iter().chain([&place.namespace]).map(String::as_str));
+        let kernels = namespaces.chain([&*self.switch]).map(lost_by_kernel);
+        routers.into_iter().map(of_router).chain(links).chain(kernels).collect()
     }
 
     /// Routes to what is behind other nodes, as iBGP with next-hop-self would bring them.
@@ -406,6 +420,21 @@ impl Rack {
             }
         }
     }
+}
+
+/// Frames that interfaces of a namespace dropped, and packets that its UDP sockets did.
+fn lost_by_kernel(namespace: &str) -> String {
+    let said = |words: &str| String::from_utf8_lossy(&exec(namespace, words).stdout).into_owned();
+    let links: Vec<serde_json::Value> =
+        serde_json::from_str(&said("ip -j -s link")).unwrap_or_default();
+    let dropped = links.iter().filter_map(|link| {
+        let [rx, tx] = ["rx", "tx"].map(|way| link["stats64"][way]["dropped"].as_u64());
+        (rx != Some(0) || tx != Some(0)).then(|| format!("{} {rx:?} {tx:?}", link["ifname"]))
+    });
+    let dropped: Vec<String> = dropped.collect();
+    let snmp = said("cat /proc/net/snmp");
+    let udp: Vec<&str> = snmp.lines().filter(|line| line.starts_with("Udp:")).collect();
+    format!("{namespace}: dropped rx, tx {dropped:?}, {}\n", udp.join(" "))
 }
 
 impl Drop for Rack {

@@ -50,11 +50,6 @@ export default {
       if (flow.value.trim() && !isFrame) query.set("flow", flow.value.trim());
       try {
         const why = await get(`/v1/why?${query}`);
-        if (!isFrame && why.route) {
-          // The steps of the lookup itself.
-          const more = await get(`/v1/route?${new URLSearchParams({ addr: why.route.addr, explain: "true" })}`).catch(() => null);
-          why.route.steps = more?.steps ?? [];
-        }
         put(shown, result(why));
       } catch (error) {
         put(shown, h("section", { class: "card" }, h("p", { class: "error", role: "alert" }, error.message)));
@@ -67,7 +62,7 @@ export default {
       words(words) { if (words) { text.value = words; run(); } else text.focus(); },
       update(data) {
         const names = data.interfaces.map((row) => row.name);
-        if (on.options.length - 1 === names.length) return;
+        if (names.join() === [...on.options].slice(1).map((option) => option.value).join()) return;
         const chosen = on.value;
         on.replaceChildren(h("option", { value: "" }, "any"), ...names.map((name) => h("option", { value: name }, name)));
         on.value = chosen;

@@ -24,7 +24,9 @@ function requestToken() {
   requested ??= new Promise((done) => {
     const dialog = document.getElementById("token");
     dialog.addEventListener("close", () => {
-      token = dialog.querySelector("input").value;
+      // What no header can have is no token: the page asks again.
+      const typed = dialog.querySelector("input").value.trim();
+      token = /^[!-~]+$/.test(typed) ? typed : "";
       sessionStorage.setItem("token", token);
       requested = null;
       done();

@@ -686,6 +686,10 @@ fn commands_change_routes_one_by_one() {
         ("{\"action\":\"ad\",\"prefix\":\"10.0.0.0/8\"}", 400),
         ("{\"action\":\"add\",\"prefix\":\"10.0.0.0/8\",\"kind\":\"x\"}", 400),
         ("{\"action\":\"add\",\"prefix\":7}", 400),
+        (
+            "{\"action\":\"add\",\"prefix\":\"10.0.0.0/8\",\"kind\":\"prohibit\",\"expires\":18446744073709551615}",
+            400,
+        ),
         (&mtu("1279"), 422),
         (&mtu("70000"), 400),
         ("{\"action\":\"change\",\"prefix\":\"10.0.0.0/8\",\"kind\":\"blackhole\"}", 404),
@@ -697,6 +701,16 @@ fn commands_change_routes_one_by_one() {
     let body =
         |path: &str| format!("{{\"action\":\"add\",\"prefix\":\"10.0.0.0/8\",\"paths\":[{path}]}}");
     assert_eq!(lab.http("POST", "/v1/routes", &body("{\"gatway\":\"10.0.1.2\"}")).0, 400);
+    // Table 0 is the main one, as to the kernel.
+    let in_table = |action| {
+        format!(
+            "{{\"action\":\"{action}\",\"prefix\":\"198.18.0.0/15\",\"kind\":\"prohibit\",\"table\":0}}"
+        )
+    };
+    assert_eq!(lab.http("POST", "/v1/routes", &in_table("add")).0, 200);
+    assert!(lab.text("route get 198.18.0.1").contains("198.18.0.0/15"));
+    let delete = in_table("delete").replace("\"kind\":\"prohibit\",", "");
+    assert_eq!(lab.http("POST", "/v1/routes", &delete).0, 200);
     let (status, changed) = lab.http("POST", "/v1/routes", &body("{\"gateway\":\"10.0.1.2\"}"));
     assert_eq!((status, &changed["candidates"][0]["paths"][0]["weight"]), (200, &1.into()));
     assert_eq!(

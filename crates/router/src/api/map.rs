@@ -20,7 +20,7 @@ use axum::Extension;
 use axum::extract::State;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
-use fingerpost_route::{AnyPrefix, MAIN_TABLE};
+use fingerpost_route::AnyPrefix;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -29,6 +29,7 @@ use super::backend::Requests;
 use super::error::ErrorDocument;
 use super::error::{ApiError, Code};
 use super::extract::Parameters;
+use super::model::table_or_main;
 
 /// Largest order: 65,536 cells, 512 KiB.
 const LARGEST_ORDER: u8 = 8;
@@ -132,7 +133,7 @@ impl Square {
                 format!("1 to {LARGEST_ORDER}, and cells are prefixes of at most {bits} bits");
             return Err(bad("order", words));
         }
-        let table = query.table.unwrap_or(MAIN_TABLE);
+        let table = table_or_main(query.table);
         Ok(Self { table, family, prefix: (addr, len), order: query.order })
     }
 

@@ -5,10 +5,16 @@
 
 use std::collections::BTreeMap;
 
+use fingerpost_route::MAIN_TABLE;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::access::Requester;
+
+/// Route table of a request: the main one where it names none, or table 0, as the kernel does.
+pub(crate) fn table_or_main(table: Option<u32>) -> u32 {
+    table.filter(|table| *table != 0).unwrap_or(MAIN_TABLE)
+}
 
 /// One path of a route.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -90,6 +96,9 @@ pub(crate) struct RouteAnswer {
     pub(crate) nexthop: u32,
     /// Whether lookup and RIB agree.
     pub(crate) agrees: bool,
+    /// Best-path changes of the table that the lookup does not have yet: until it has them, the two may differ.
+    #[serde(default)]
+    pub(crate) pending: usize,
     /// Lookup algorithm.
     pub(crate) algorithm: String,
     /// The group, where the answer is one, with its members.
@@ -410,6 +419,12 @@ pub(crate) struct Interface {
     pub(crate) tx_bytes: u64,
     /// Frames left to the kernel.
     pub(crate) punted: u64,
+    /// Frames received there and dropped, by workers and in XDP, by drop reason; reasons without a drop are left out.
+    #[serde(default)]
+    pub(crate) dropped: BTreeMap<String, u64>,
+    /// Counts of the device itself, of all queues, such as frames that found a full ring.
+    #[serde(default)]
+    pub(crate) device: BTreeMap<String, u64>,
 }
 
 /// A feature that an interface applies to its packets.

@@ -27,7 +27,7 @@ use super::error::ApiError;
 use super::error::ErrorDocument;
 use super::model::{
     Action, AlgorithmChange, Neighbor, NeighborAction, NeighborChange, PathChange, Route,
-    RouteChange,
+    RouteChange, table_or_main,
 };
 use super::server::{Answer, run};
 use super::streams::RouteFilter;
@@ -83,7 +83,7 @@ impl SavedChange {
                 Subject::Neighbor(change.dev.clone(), change.addr.parse().ok()?)
             }
             Self::Route(RouteChange { prefix, table, metric, .. }) => {
-                let table = table.filter(|table| *table != 0).unwrap_or(MAIN_TABLE);
+                let table = table_or_main(*table);
                 Subject::Route(table, words::prefix_of(prefix)?, metric.unwrap_or(0))
             }
             Self::Algorithm(change) => Subject::Algorithm(change.family),

@@ -51,7 +51,7 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     };
     let answer: RouteAnswer = arguments.at.client()?.get("/v1/route", &question)?;
     output.print(&answer)?;
-    if !answer.agrees {
+    if !answer.agrees && answer.pending == 0 {
         let words = format_args!(
             "{}: lookup and RIB disagree: `fingerpost fib verify` looks at all of them",
             answer.addr
@@ -72,6 +72,9 @@ impl Report for RouteAnswer {
             return drivers(&self.drivers, to);
         };
         writeln!(to, "{} by {prefix} (table {}, {})", self.addr, self.table, self.algorithm)?;
+        if !self.agrees && self.pending > 0 {
+            writeln!(to, "  packets do not take it yet: {} changes are pending", self.pending)?;
+        }
         Columns::of(CANDIDATES, &self.candidates).write(to)?;
         write!(to, "next hop {}", self.nexthop)?;
         if let Some(group) = &self.group {

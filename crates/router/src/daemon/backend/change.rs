@@ -6,8 +6,7 @@ use fingerpost_route::nexthop::{HopError, MAX_WEIGHT};
 use fingerpost_route::source::line;
 use fingerpost_route::source::words::unknown;
 use fingerpost_route::{
-    AnyPrefix, Control, MAIN_TABLE, Operation, Outcome, Path, Paths, RouteError, RouteKey,
-    SourceId, Target,
+    AnyPrefix, Control, Operation, Outcome, Path, Paths, RouteError, RouteKey, SourceId, Target,
 };
 
 use super::lookup::RowMaker;
@@ -15,6 +14,9 @@ use super::routes::prefix;
 use super::{Daemon, View, bad, link_of, word};
 use crate::api::error::{ApiError, Code};
 use crate::api::model::{self, Action, RouteChange, RouteChanged};
+
+/// Longest life of a route that expires, in seconds: what the kernel takes.
+const LONGEST_LIFE_S: u64 = u32::MAX as u64;
 
 /// Reason for which a route is not changed.
 #[derive(Debug, thiserror::Error)]
@@ -35,12 +37,15 @@ pub(in crate::daemon) fn put(
     now: Instant,
 ) -> Result<(RouteKey, Outcome), Refusal> {
     let prefix = prefix("prefix", &change.prefix)?;
-    let table = change.table.unwrap_or(MAIN_TABLE);
+    let table = model::table_or_main(change.table);
     let key = RouteKey { table, prefix, metric: change.metric.unwrap_or(0) };
     let paths = paths_of(control, prefix, &change.paths)?;
     let delete = change.action == Action::Delete;
     let lifetime = match change.expires {
         Some(0) => return Err(bad("expires", "at least 1 second is needed").into()),
+        Some(seconds) if seconds > LONGEST_LIFE_S => {
+            return Err(bad("expires", format!("at most {LONGEST_LIFE_S} seconds")).into());
+        }
         Some(_) if delete => return Err(bad("expires", "a deleted route has no end").into()),
         seconds => seconds.map(|seconds| (Duration::from_secs(seconds), now)),
     };

@@ -8,9 +8,7 @@ use std::time::Instant;
 use fingerpost_lpm::{Addr, Lookup, NextHopId, Prefix, Routes, Step};
 use fingerpost_route::nexthop::HopKey;
 use fingerpost_route::rib::{Candidate, Rib};
-use fingerpost_route::{
-    AnyPrefix, Ends, ForwardingAction, HopView, MAIN_TABLE, Path, RouteKey, RouteRow,
-};
+use fingerpost_route::{AnyPrefix, Ends, ForwardingAction, HopView, Path, RouteKey, RouteRow};
 
 use super::hops::{Shown, action_word, stated};
 use super::{LinkNames, View};
@@ -51,7 +49,7 @@ impl View<'_> {
             let words = format_args!("`{}` is no address", question.addr);
             ApiError::at(Code::BadRequest, "addr", words)
         })?;
-        let table = question.table.unwrap_or(MAIN_TABLE);
+        let table = model::table_or_main(question.table);
         let flow = question.flow.as_deref().map(|text| Flow::parse(text, addr)).transpose();
         let flow = flow.map_err(|words| ApiError::at(Code::BadRequest, "flow", words))?;
         let control = self.control;
@@ -67,16 +65,16 @@ impl View<'_> {
             Some(other) => (&*other.v4, &*other.v6),
             None => (&*forwarding.v4, &*forwarding.v6),
         };
-        let (found, algorithm) = match addr {
+        let (found, algorithm, pending) = match addr {
             IpAddr::V4(a) => {
                 let addr = a.to_bits();
                 let found = find(rib_v4, lookup_v4, addr, question.explain, AnyPrefix::V4);
-                (found, fib_v4.algorithm())
+                (found, fib_v4.algorithm(), fib_v4.pending())
             }
             IpAddr::V6(a) => {
                 let addr = a.to_bits();
                 let found = find(rib_v6, lookup_v6, addr, question.explain, AnyPrefix::V6);
-                (found, fib_v6.algorithm())
+                (found, fib_v6.algorithm(), fib_v6.pending())
             }
         };
         let hash = flow.map(|flow| flow.hash(self.workers.flow_seed()));
@@ -101,6 +99,7 @@ impl View<'_> {
             candidates,
             nexthop: found.hop.0,
             agrees: found.hop == rib_hop,
+            pending,
             algorithm: algorithm.to_owned(),
             group: self.members(found.hop).map(|members| GroupAnswer {
                 slots: slots.unwrap_or(0),

@@ -6,14 +6,12 @@ use std::net::IpAddr;
 use fingerpost_lpm::NextHopId;
 use fingerpost_route::nexthop::{AdjacencyKey, Exit, HopKey};
 use fingerpost_route::source::words::unknown;
-use fingerpost_route::{
-    AnyPrefix, HopView, MAIN_TABLE, Path, RouteFound, RouteRow, SnapshotError, SnapshotId,
-};
+use fingerpost_route::{AnyPrefix, HopView, Path, RouteFound, RouteRow, SnapshotError, SnapshotId};
 
 use super::lookup::RowMaker;
 use super::{Daemon, View};
 use crate::api::error::{ApiError, Code};
-use crate::api::model::Route;
+use crate::api::model::{self, Route};
 use crate::api::session::Session;
 use crate::api::streams::{RouteFilter, lines};
 
@@ -131,7 +129,7 @@ impl Daemon {
         let covering = parsed("covering", &filter.covering)?;
         let source = filter.source.as_deref().map(|name| self.view().source(name)).transpose()?;
         let hop = filter.nexthop.as_deref().map(|text| self.view().wanted_hop(text)).transpose()?;
-        let table = filter.table.unwrap_or(MAIN_TABLE);
+        let table = model::table_or_main(filter.table);
         // The last one is read first.
         let families: &[u8] = match longer {
             _ if covering.is_some() => &[],

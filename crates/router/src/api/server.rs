@@ -45,6 +45,10 @@ const MOST_JOBS: usize = 16;
 /// than a part of a processor.
 const CROWD: u32 = 8;
 const CROWD_PAUSE: Duration = Duration::from_millis(1);
+/// Time between two looks at a table that is built, and between two pieces of a verification, of 1 ms each: a request in a
+/// loop would take both threads entirely.
+const WHILE_BUILT: Duration = Duration::from_millis(20);
+const BETWEEN_PIECES: Duration = Duration::from_millis(1);
 /// Longest time for the head of a request, and longest silence of a connection.
 const LONGEST_HEAD: Duration = Duration::from_secs(10);
 
@@ -418,6 +422,7 @@ async fn algorithm(
         if let Some(fibs) = chosen.await? {
             return fibs.map(Json);
         }
+        tokio::time::sleep(WHILE_BUILT).await;
     }
 }
 
@@ -433,6 +438,7 @@ async fn verify(State(requests): State<Requests>) -> Answer<Verification> {
         if let Some(found) = next.await? {
             return Ok(Json(found));
         }
+        tokio::time::sleep(BETWEEN_PIECES).await;
     }
 }
 

@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use fingerpost_route::{AnyPrefix, MAIN_TABLE, Path as RoutePath, RouteKey, RouteUpdate, Target};
 use fingerpost_tests::folder::Folder;
 use fingerpost_tests::fpm::Zebra;
-use fingerpost_tests::netns::{Line, Router, command, conserved, run};
+use fingerpost_tests::netns::{Line, Router, command, conserved, exec, run};
+use fingerpost_tests::rack::{Built, Rack, ping, wait_for_links};
 use fingerpost_tests::traffic::Traffic;
 use fingerpost_tests::{patience, root, soak, tables};
 use serde_json::Value;
@@ -120,8 +121,8 @@ fn rules_path() -> std::path::PathBuf {
     root().join("contrib/prometheus/fingerpost.rules.yml")
 }
 
-/// Queries of the dashboard, as Grafana would send them.
-fn dashboard() -> Vec<String> {
+/// Queries of a dashboard, as Grafana would send them.
+fn dashboard(name: &str) -> Vec<String> {
     fn collect(value: &Value, all: &mut Vec<String>) {
         match value {
             Value::Array(list) => list.iter().for_each(|value| collect(value, all)),
@@ -136,12 +137,12 @@ fn dashboard() -> Vec<String> {
             _ => {}
         }
     }
-    let text = std::fs::read_to_string(root().join("contrib/grafana/fingerpost.json"));
+    let text = std::fs::read_to_string(root().join("contrib/grafana").join(name));
     let dashboard: Value =
         serde_json::from_str(&text.expect("it is in the repository")).expect("JSON");
     let mut all = Vec::new();
     collect(&dashboard, &mut all);
-    assert!(all.len() > 30, "{} queries are not all", all.len());
+    assert!(all.len() > 10, "{} queries are not all", all.len());
     all.iter().map(|q| q.replace("$instance", ".*").replace("$__rate_interval", "5s")).collect()
 }
 
@@ -237,6 +238,10 @@ fn prometheus_scrapes_a_router_under_load_and_churn() {
     (0..CHANGING / 200).for_each(|part| send(&mut zebra, part * 200..(part + 1) * 200, 0));
     let prometheus = Prometheus::start(at, &folder);
     let transfer = env!("CARGO_BIN_EXE_transfer");
+    // Packets that end at the router: the first interface has drops.
+    let ended = exec(&line.source, "ping -c 3 -i 0.2 -W 1 -t 1 10.0.2.2");
+    let ended = String::from_utf8_lossy(&ended.stdout);
+    assert!(ended.contains("Time to live exceeded"), "{ended}");
     let traffic = Traffic::begin(transfer, &line, &["10.0.2.2"], 2000, seconds.as_secs() + 2);
     let (end, mut resident) = (Instant::now() + seconds, None);
     let half = Instant::now() + seconds / 2;
@@ -263,7 +268,7 @@ fn prometheus_scrapes_a_router_under_load_and_churn() {
     assert!(open.ends_with("# EOF\n"), "{open}");
 
     // What Prometheus has of it.
-    let queries = [dashboard(), alerts()].concat();
+    let queries = [dashboard("fingerpost.json"), alerts()].concat();
     let empty: Vec<&String> = queries.iter().filter(|q| prometheus.query(q).is_empty()).collect();
     assert!(empty.is_empty(), "no data: {empty:#?}");
     let window = format!("[{}s]", seconds.as_secs().max(10) - 5);
@@ -305,6 +310,11 @@ fn prometheus_scrapes_a_router_under_load_and_churn() {
         it.number("sum(fingerpost_interface_receive_packets_total{interface=\"r0\"})")
             >= sent.received as f64
     });
+    let drops = "sum(fingerpost_interface_dropped_packets_total{interface=\"r0\"})";
+    assert!(prometheus.number(drops) >= 3.0, "{}", prometheus.number(drops));
+    let full =
+        "sum(fingerpost_interface_device_events_total{interface=\"r0\", event=\"rx_ring_full\"})";
+    assert!(prometheus.number(full) < 0.5, "{}", prometheus.number(full));
     let counted = prometheus.number("sum(fingerpost_interface_receive_packets_total)");
 
     // A source that loses its session.
@@ -316,4 +326,22 @@ fn prometheus_scrapes_a_router_under_load_and_churn() {
     let report = router.stop();
     assert!(report["packets_in"].as_f64() >= Some(counted), "{counted}: {report}");
     conserved(&report);
+}
+
+#[test]
+fn prometheus_scrapes_a_node_of_a_cluster() {
+    let built = Built { rate: Some("10Mbps"), ..Built::of(2) };
+    let Some(rack) = Rack::new(&["curl", "ping", "prometheus", "promtool"], built) else { return };
+    let listen = format!("[listen]\naddress = \"{LISTEN}\"\n");
+    rack.set_config(0, &(rack.config_of(0) + &listen));
+    let routers = rack.start_all();
+    routers.iter().for_each(wait_for_links);
+    let folder = Folder::new(&rack.places[0].namespace);
+    let prometheus = Prometheus::start(&rack.places[0].namespace, &folder);
+    let answered = ping(&rack.places[0].hosts[0], "-c 20 -i 0.2 10.2.0.2");
+    assert!(answered.contains(" 0% packet loss"), "{answered}");
+    let queries = dashboard("fingerpost-cluster.json");
+    prometheus.wait("a sample of each", |it| queries.iter().all(|q| !it.query(q).is_empty()));
+    assert!(prometheus.number("fingerpost_cluster_link_up") > 0.5);
+    assert!(prometheus.number("sum(fingerpost_cluster_packets_total{action=\"direct\"})") >= 20.0);
 }

@@ -25,6 +25,7 @@ impl Listed for Interface {
         ("received", |port| port.rx_packets.to_string()),
         ("sent", |port| port.tx_packets.to_string()),
         ("punted", |port| port.punted.to_string()),
+        ("dropped", |port| port.dropped.values().sum::<u64>().to_string()),
         ("addresses", |port| or_dash(Some(port.addresses.join(",")).filter(|all| !all.is_empty()))),
         ("mode", |port| port.mode.clone()),
     ];
@@ -34,6 +35,8 @@ impl Listed for Interface {
   $ fingerpost interface show
   $ fingerpost interface show --json
 
+`dropped` is the sum of the received packets that were dropped; the JSON has them by reason, and the
+counts of the device itself (`device`), such as frames that found a full ring.
 `features` are what the interface applies to its packets, with the settings; `(graph)` behind one that
 takes its packets out of the XDP datapath, `(xdp, graph)` behind one that takes some of them out (`why` of
 the JSON has which), `(kernel)` behind one that does not hold since the interface stays with the kernel.";

@@ -67,6 +67,9 @@ families! {
     TxBytes Counter "interface_transmit_bytes" ["interface" "path"] "Bytes of these frames, link headers included.";
     Punted Counter "interface_punted_packets" ["interface"] "Frames punted to the kernel.";
     HeldBack Counter "interface_held_back_packets" ["interface"] "Frames dropped in XDP because no worker was there to apply the source checks; received packets include them.";
+    DroppedHere Counter "interface_dropped_packets" ["interface" "path" "reason"] "Frames received there and dropped, in the XDP datapath (xdp) or by workers (graph), by drop reason; from the first one on.";
+    Device Counter "interface_device_events" ["interface" "event"] "Counts of the device as workers use it, such as frames that found a full ring (rx_ring_full).";
+    InRings Gauge "interface_ring_frames" ["interface" "worker"] "Frames of the worker's pool in the rings of the interface.";
     LeftHere Counter "interface_xdp_left_packets" ["interface"] "Frames that the XDP datapath left to the graph or the kernel.";
 
     Dropped Counter "dropped_packets" ["path" "reason"] "Received packets dropped, in the XDP datapath (xdp) or by workers (graph), by drop reason.";

@@ -198,6 +198,23 @@ fn interface_counts(to: &mut Samples, counts: &Counts) {
             to.count(id, &[name, "xdp"], xdp);
             to.count(id, &[name, "graph"], graph);
         }
+        for &reason in DropReason::ALL {
+            let dropped = in_graph(&|port| port.dropped(reason));
+            if dropped > 0 {
+                to.count(Id::DroppedHere, &[name, "graph", reason.name()], dropped);
+            }
+        }
+        for &(reason, dropped) in interface.dropped_xdp.iter().filter(|(_, n)| *n > 0) {
+            to.count(Id::DroppedHere, &[name, "xdp", reason], dropped);
+        }
+        for (event, count) in &interface.device {
+            to.count(Id::Device, &[name, event], *count);
+        }
+        for (worker, (counters, ..)) in counts.workers.iter().enumerate() {
+            if let Some(port) = counters.ports.get(usize::from(interface.port)) {
+                to.gauge(Id::InRings, &[name, &worker.to_string()], port.in_rings.read());
+            }
+        }
         to.count(Id::LeftHere, &[name], interface.left);
         to.count(Id::HeldBack, &[name], interface.held_back);
     }

@@ -8,6 +8,7 @@ mod families;
 mod fill;
 mod samples;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -73,6 +74,10 @@ pub(crate) struct InterfaceCounts {
     pub(crate) tx_xdp: [u64; 2],
     /// Frames that it left to the graph or the kernel.
     pub(crate) left: u64,
+    /// Frames that it dropped, by drop reason.
+    pub(crate) dropped_xdp: Vec<(&'static str, u64)>,
+    /// Counts of the device, of all workers.
+    pub(crate) device: BTreeMap<String, u64>,
     /// Frames that the classifier dropped for want of a worker.
     pub(crate) held_back: u64,
 }

@@ -143,6 +143,7 @@ struct Rates {
     tx_packets: f64,
     tx_bits: f64,
     punted: f64,
+    dropped: f64,
     /// What would let packets leave by it in XDP.
     #[serde(skip_serializing_if = "Option::is_none")]
     remedy: Option<String>,
@@ -233,6 +234,7 @@ impl Picture {
                 tx_packets: rate(|i| i.tx_packets),
                 tx_bits: rate(|i| i.tx_bytes) * 8.0,
                 punted: rate(|i| i.punted),
+                dropped: rate(|i| i.dropped.values().sum()),
                 remedy: now.remedy.clone(),
             }
         };
@@ -356,6 +358,7 @@ const INTERFACES: &[Column<Rates>] = &[
     ("out/s", |row| whole(row.tx_packets)),
     ("Mbit/s", |row| mega(row.tx_bits)),
     ("punted/s", |row| whole(row.punted)),
+    ("dropped/s", |row| whole(row.dropped)),
 ];
 
 const FIBS: &[Column<Fib>] = &[

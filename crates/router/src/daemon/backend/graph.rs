@@ -30,7 +30,10 @@ impl View<'_> {
             those.map(|(why, n)| (why.drop_reason().map_or(why.name(), DropReason::name), *n))
         };
         let mut dropped = BTreeMap::new();
-        let all = counted(true).chain(self.interfaces.dropped_fabric());
+        let held_back = [(DropReason::NoWorker.name(), self.interfaces.held_back())];
+        let all = counted(true)
+            .chain(self.interfaces.dropped_fabric())
+            .chain(held_back.into_iter().filter(|(_, n)| *n > 0));
         all.for_each(|(name, n)| *dropped.entry(name.to_owned()).or_default() += n);
         GraphStats {
             elements,

@@ -1,9 +1,12 @@
 //! Interfaces.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
+use fingerpost_io::xdp::forward::Received;
+use fingerpost_packet::DropReason;
 use fingerpost_packet::feature::Feature;
 use fingerpost_packet::feature::row::{Support, Use};
+use fingerpost_packet::frame::counters::PortCounters;
 use fingerpost_route::MAIN_TABLE;
 
 use super::View;
@@ -15,15 +18,16 @@ impl View<'_> {
     pub(super) fn interface_list(&self) -> Vec<Interface> {
         let driven: HashMap<u16, _> =
             self.interfaces.report().into_iter().map(|row| (row.port, row)).collect();
+        let mut addresses: HashMap<u32, Vec<String>> = HashMap::new();
+        for address in self.control.addresses() {
+            let words = format!("{}/{}", address.addr, address.prefix_len);
+            addresses.entry(address.link).or_default().push(words);
+        }
         let in_xdp = self.interfaces.received_xdp();
         let (tables, ports) = (self.control.tables(), self.control.forwarding().ports.clone());
         let links = self.control.links().map(|(link, port, state)| {
             let count =
-                |of: &dyn Fn(&fingerpost_packet::frame::counters::PortCounters) -> u64| -> u64 {
-                    let ports = self.workers.iter().map(|worker| &worker.counters.ports);
-                    ports.filter_map(|ports| ports.get(usize::from(port))).map(of).sum()
-                };
-            let addresses = self.control.addresses().filter(|address| address.link == link);
+                |of: &dyn Fn(&PortCounters) -> u64| self.port_counters(port).map(of).sum::<u64>();
             let drive = driven.get(&port);
             // Packets that the XDP datapath handled reached no worker; packets that it left to the graph did.
             let in_xdp_here = in_xdp.get(&port).copied().unwrap_or_default();
@@ -39,7 +43,7 @@ impl View<'_> {
                 mtu: state.mtu,
                 mac: state.mac.map(|mac| mac.to_string()),
                 kind: state.kind.clone(),
-                addresses: addresses.map(|a| format!("{}/{}", a.addr, a.prefix_len)).collect(),
+                addresses: addresses.remove(&link).unwrap_or_default(),
                 path: drive.map_or("kernel", |row| row.path).to_owned(),
                 mode: match drive {
                     Some(row) => row.mode.clone(),
@@ -60,9 +64,42 @@ impl View<'_> {
                 tx_packets: count(&|c| c.tx_packets.read()) + sent.packets,
                 tx_bytes: count(&|c| c.tx_bytes.read()) + sent.bytes,
                 punted: drive.map_or(0, |row| row.punted),
+                dropped: self.dropped_at(port, in_xdp_here, drive.map_or(0, |row| row.held_back)),
+                device: self.device_counts(port),
             }
         });
         links.collect()
+    }
+
+    /// Counters of a port, a worker at a time.
+    pub(super) fn port_counters(&self, port: u16) -> impl Iterator<Item = &PortCounters> {
+        let ports = self.workers.iter().map(|worker| &worker.counters.ports);
+        ports.filter_map(move |ports| ports.get(usize::from(port)))
+    }
+
+    /// Frames of a port that were dropped, by reason: by workers, in XDP, and there for want of a worker.
+    fn dropped_at(&self, port: u16, in_xdp: Received, held_back: u64) -> BTreeMap<String, u64> {
+        let by_workers = DropReason::ALL.iter().map(|&reason| {
+            (reason, self.port_counters(port).map(|counters| counters.dropped(reason)).sum())
+        });
+        let mut all = BTreeMap::new();
+        for (reason, count) in by_workers
+            .chain(in_xdp.dropped().filter_map(|(why, count)| Some((why.drop_reason()?, count))))
+            .chain([(DropReason::NoWorker, held_back)])
+            .filter(|(_, count)| *count > 0)
+        {
+            *all.entry(reason.name().to_owned()).or_default() += count;
+        }
+        all
+    }
+
+    /// Counts of the device of a port, of all workers.
+    pub(super) fn device_counts(&self, port: u16) -> BTreeMap<String, u64> {
+        let mut all = BTreeMap::new();
+        for (name, count) in self.port_counters(port).flat_map(PortCounters::device) {
+            *all.entry(name.to_owned()).or_default() += count;
+        }
+        all
     }
 
     /// The features of an interface whose packets take this path.

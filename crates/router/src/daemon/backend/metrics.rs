@@ -87,6 +87,15 @@ impl View<'_> {
                 rx_xdp: [received.packets, received.bytes],
                 tx_xdp: [sent.packets, sent.bytes],
                 left: received.left,
+                dropped_xdp: received
+                    .dropped()
+                    .filter_map(|(why, count)| Some((why.drop_reason()?.name(), count)))
+                    .chain([(
+                        DropReason::NoWorker.name(),
+                        held_back.get(&port).copied().unwrap_or(0),
+                    )])
+                    .collect(),
+                device: self.device_counts(port),
                 held_back: held_back.get(&port).copied().unwrap_or(0),
             }
         });

@@ -28,6 +28,7 @@ fn picture(rate: f64) -> Picture {
         tx_packets: rx_packets / 2.0,
         tx_bits: rx_packets * 4e3,
         punted: 0.0,
+        dropped: 0.0,
         remedy: None,
     };
     let element = |name: &str, worker, packets, share| Share {
@@ -101,10 +102,10 @@ fn interfaces_have_rates_sparklines_and_what_is_wrong() {
         "out     ▅█ 550 packets/s",
         "dropped ██ 3 packets/s",
         " 1 interfaces  2 workers  3 elements  4 drops  5 FIB  6 sources",
-        "interface  path  in/s  Mbit/s  out/s  Mbit/s  punted/s  in/s",
-        "lan0       xdp   100   0.8     50     0.4     0         ▅█",
-        "wan0       xdp   1000  8.0     500    4.0     0         ▅█",
-        "wan1       down  0     0.0     0      0.0     0         ▁▁",
+        "interface  path  in/s  Mbit/s  out/s  Mbit/s  punted/s  dropped/s  in/s",
+        "lan0       xdp   100   0.8     50     0.4     0         0          ▅█",
+        "wan0       xdp   1000  8.0     500    4.0     0         0          ▅█",
+        "wan1       down  0     0.0     0      0.0     0         0          ▁▁",
         "",
         "",
         "",

@@ -728,7 +728,7 @@ fn a_route_behind_one_without_a_usable_hop_is_the_route() {
     leads_to_the_state(ops, 2).unwrap();
 }
 
-/// As above, but the message of the deletion is lost, and only a dump has the hop on the link that is down.
+/// The message of such a deletion is lost, so that only a dump has the hop on the link that is down.
 #[test]
 fn a_route_behind_one_that_only_a_dump_has_without_a_usable_hop_is_the_route() {
     let (v6, key, race) = (true, (0, 1), false);

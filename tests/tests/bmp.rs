@@ -10,13 +10,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use fingerpost_route::AnyPrefix;
+use fingerpost_route::nexthop::MAX_RANKED;
 use fingerpost_tests::bird::{Bird, speaker};
 use fingerpost_tests::bmp::Monitored;
 use fingerpost_tests::configuration::Configuration;
 use fingerpost_tests::frr::Frr;
 use fingerpost_tests::netns::{Line, Router, command, exec, ip, run};
 use fingerpost_tests::traffic::{own_every_address, to_random};
-use fingerpost_tests::{patience, soak, zebra};
+use fingerpost_tests::{patience, program, soak, zebra};
 use serde_json::Value;
 
 /// Sender and receiver of numbered packets.
@@ -37,6 +38,9 @@ const GOBGPD: &str = "[global.config]\nas = 65000\nrouter-id = \"10.255.0.1\"\n\
     [[neighbors.afi-safis]]\n[neighbors.afi-safis.config]\nafi-safi-name = \"ipv6-unicast\"\n\
     [[bmp-servers]]\n[bmp-servers.config]\naddress = \"127.0.0.1\"\nport = 11019\n\
     route-monitoring-policy = \"pre-policy\"\n";
+
+/// Address of the metrics.
+const METRICS: &str = "127.0.0.1:9477";
 
 /// Gateway of each prefix.
 type Routes = BTreeMap<String, String>;
@@ -356,6 +360,48 @@ fn packets_take_the_next_path_where_the_best_leads_nowhere() {
     wait_for(&router, "the second peer alone", &near);
     monitored.down(2);
     wait_for(&router, "no route", &Routes::new());
+    router.stop();
+}
+
+/// Lists of alternatives beyond the bound are their best path alone: the list of next hops and the metrics have how many.
+#[test]
+fn lists_of_alternatives_beyond_the_bound_are_counted() {
+    const BEYOND: u32 = 16;
+    let _alone = alone();
+    let Some(line) = Line::new(&["curl"]) else { return };
+    let lists = u32::try_from(MAX_RANKED).expect("it is small") + BEYOND;
+    let (router, mut monitored, _config) =
+        reported(&line, &format!("[listen]\naddress = \"{METRICS}\"\n"));
+    monitored.up(1);
+    monitored.up(2);
+    for (n, prefix) in (0..lists).zip(prefixes(0..lists)) {
+        announce(&mut monitored, 1, &prefix, &format!("10.98.{}.{}", n / 256, n % 256), 1);
+        announce(&mut monitored, 2, &prefix, "10.0.2.2", 3);
+    }
+    let until = Instant::now() + patience(LONGEST);
+    let rows = loop {
+        let rows: Vec<Value> = router.ask("nexthop show");
+        if rows.iter().any(|row| row["shortened"] != 0) && source(&router)["in_sync"] == true {
+            break rows;
+        }
+        assert!(Instant::now() < until, "{} next hops, {:#}", rows.len(), source(&router));
+        std::thread::sleep(Duration::from_millis(200));
+    };
+    let ranked = rows.iter().filter(|row| row["type"] == "ranked").count();
+    let alone: Vec<&Value> = rows.iter().filter(|row| row["shortened"] != 0).collect();
+    assert_eq!((ranked, alone.len()), (MAX_RANKED, BEYOND as usize), "{:?}", alone.first());
+    let fits = |row: &&&Value| row["shortened"] == 1 && row["type"] == "v4/gw";
+    assert_eq!(alone.iter().filter(fits).count(), BEYOND as usize, "{alone:?}");
+    let text = run(
+        &line.router,
+        &format!("{} nexthop show", program().expect("the line was made with it").display()),
+    );
+    let last = text.lines().last().unwrap_or_default();
+    let want =
+        "lists of alternatives shortened to their best path: 16, as there are at most 16384 lists";
+    assert_eq!(last, want);
+    let page = run(&line.router, &format!("curl -s http://{METRICS}/metrics"));
+    assert!(page.contains("fingerpost_next_hop_lists_shortened_total 16\n"), "{page}");
     router.stop();
 }
 

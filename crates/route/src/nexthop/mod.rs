@@ -51,7 +51,7 @@ pub const MAX_WEIGHT: u32 = 65_535;
 const MAX_HOPS: u32 = 262_144;
 /// Most lists of alternatives, those of twelve peers in any order. A gateway that leads elsewhere has all of its lists
 /// resolved again, which must not take long.
-const MAX_RANKED: usize = if cfg!(test) { 4 } else { 16_384 };
+pub const MAX_RANKED: usize = if cfg!(test) { 4 } else { 16_384 };
 
 #[derive(Debug)]
 struct Entry {

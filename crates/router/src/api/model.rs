@@ -212,6 +212,9 @@ pub(crate) struct NextHop {
     pub(crate) mtu: Option<u16>,
     /// Routes and groups that name it.
     pub(crate) references: u32,
+    /// Lists of alternatives, so far, that it stands for alone, as there were too many.
+    #[serde(default)]
+    pub(crate) shortened: u32,
 }
 
 /// A group of weighted next hops.

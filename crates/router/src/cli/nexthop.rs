@@ -1,5 +1,7 @@
 //! `fingerpost nexthop`: the next hops of a running router.
 
+use fingerpost_route::nexthop::MAX_RANKED;
+
 use super::command::Command;
 use super::list::{self, Listed};
 use super::output::{Column, or_dash};
@@ -33,5 +35,15 @@ impl Listed for NextHop {
   $ fingerpost nexthop show --json
 
 Flags: G gateway, H host route, d default route, R reject, B blackhole, D redirect, b broadcast, \
-M group. `object` is the ID of the next-hop object of the source.";
+M group. `object` is the ID of the next-hop object of the source. A last line counts the lists of alternatives that \
+were shortened to their best path, where there are any; `--json` has them by next hop (`shortened`).";
+
+    fn ending(hops: &[Self]) -> Option<String> {
+        let shortened: u64 = hops.iter().map(|hop| u64::from(hop.shortened)).sum();
+        (shortened > 0).then(|| {
+            format!(
+                "lists of alternatives shortened to their best path: {shortened}, as there are at most {MAX_RANKED} lists"
+            )
+        })
+    }
 }

@@ -134,6 +134,7 @@ families! {
 
     NextHops Gauge "next_hops" [] "Next hops, without groups.";
     NextHopGroups Gauge "next_hop_groups" [] "Next-hop groups.";
+    NextHopsShortened Counter "next_hop_lists_shortened" [] "Lists of alternatives that were shortened to their best path, as there were too many.";
     Adjacencies Gauge "adjacencies" ["state"] "Adjacencies: resolved, unresolved or failed.";
     Neighbors Gauge "neighbors" ["state"] "Neighbors by state.";
 

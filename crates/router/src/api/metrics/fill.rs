@@ -161,6 +161,7 @@ pub(super) fn counts(to: &mut Samples, counts: &Counts) {
     to.gauge(Id::FibGeneration, &[], counts.generation);
     to.gauge(Id::NextHops, &[], counts.next_hops[0]);
     to.gauge(Id::NextHopGroups, &[], counts.next_hops[1]);
+    to.count(Id::NextHopsShortened, &[], counts.shortened);
     counts.adjacencies.iter().for_each(|(state, n)| to.gauge(Id::Adjacencies, &[state], *n));
     counts.neighbors.iter().for_each(|(state, n)| to.gauge(Id::Neighbors, &[state], *n));
     to.durations(Id::Turn, &["cpu"], &counts.turns[0]);

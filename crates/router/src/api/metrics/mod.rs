@@ -46,6 +46,8 @@ pub(crate) struct Counts {
     pub(crate) generation: u64,
     /// Next hops, and groups.
     pub(crate) next_hops: [u64; 2],
+    /// Lists of alternatives that were shortened.
+    pub(crate) shortened: u64,
     /// Adjacencies by state.
     pub(crate) adjacencies: [(&'static str, u64); 3],
     /// Neighbors by state.

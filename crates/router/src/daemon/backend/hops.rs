@@ -154,6 +154,7 @@ impl View<'_> {
             used: self.row_used(row, forwarded),
             mtu: member.and_then(|member| self.mtu_of(row, member)),
             references: row.refs,
+            shortened: row.shortened,
         }
     }
 

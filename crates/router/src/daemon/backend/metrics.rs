@@ -47,6 +47,7 @@ impl View<'_> {
             xdp_memory: forwarder.map(|f| (f.reserved_bytes() as u64, f.cap_bytes() as u64)),
             generation: self.progress.generation(),
             next_hops: self.hop_counts(),
+            shortened: self.control.next_hops().counts().shortened,
             adjacencies: self.adjacency_counts(),
             neighbors: self.neighbor_counts(),
             turns: [turns.cpu, turns.wall],

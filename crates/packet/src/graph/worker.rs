@@ -32,7 +32,7 @@ const LAST_TURNS: usize = 1024;
 /// Turns without a packet after which a port is empty. One that is shared may receive for other workers alone.
 const EMPTY_TURNS: usize = 64;
 
-/// How often ports are asked for the counts of their devices, which may take a system call.
+/// How often ports report the counts of their devices, which may take a system call.
 const DEVICES_NS: u64 = 250_000_000;
 
 /// Longest sleep.
@@ -142,7 +142,7 @@ pub struct Worker {
     /// Whether the graph had packets of its own to move in the last round.
     active: bool,
     start: Instant,
-    /// When ports are asked next for the counts of their devices.
+    /// When ports report the counts of their devices next.
     devices_at_ns: u64,
     /// While it is timed.
     clock: Option<Ticks>,

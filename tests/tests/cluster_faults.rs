@@ -137,6 +137,9 @@ fn failures_at_random_cost_the_detection_time_each() {
         rounds += 1;
     }
     trial.lose_nothing();
+    let held_up = of_kinds.values().flatten().filter(|cost| cost.held_up).count();
+    println!("{held_up} of {rounds} failures met a node that the machine held up");
+    assert!(held_up * 100 <= rounds + 99, "{held_up} of {rounds}");
     println!("{rounds} failures in {:.0} s, seed {seed}", began.elapsed().as_secs_f64());
     println!("| failure | times | packets sent | lost | median, most, ms | behind a later one |");
     for (kind, costs) in of_kinds {

@@ -40,6 +40,8 @@ pub(crate) struct ClusterStatus {
     pub(crate) store: Option<ClusterStore>,
     /// Parameters that the store has for all nodes; null without a store.
     pub(crate) parameters: Option<ClusterParameters>,
+    /// Thread that sends and receives the probes of the links.
+    pub(crate) probes: ClusterProbes,
     /// What is wrong between the records of the members.
     pub(crate) conflicts: Vec<String>,
     /// Members, this node among them, by number.
@@ -50,6 +52,22 @@ pub(crate) struct ClusterStatus {
     pub(crate) drops: Vec<ClusterDrops>,
     /// Frames of internal interfaces that XDP left to the graph, by reason.
     pub(crate) left_xdp: Vec<ClusterDrops>,
+}
+
+/// Thread of the probes of a node.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub(crate) struct ClusterProbes {
+    /// Longest time that it was late for an interval, in milliseconds.
+    pub(crate) most_late_ms: f64,
+    /// Intervals that it was late for by so much that other nodes may have found the links of this one down: the machine had no
+    /// processor for it.
+    pub(crate) held_up: u64,
+    /// Probes that an interface did not take.
+    pub(crate) unsent: u64,
+    /// Frames with the EtherType of the fabric that are no probes of this cluster.
+    pub(crate) refused: u64,
+    /// Why the thread has no real-time priority; null where it has it.
+    pub(crate) scheduling: Option<String>,
 }
 
 /// Store that has the members of a cluster.

@@ -7,7 +7,8 @@ use hyper::Method;
 use super::super::command::Failure;
 use super::super::output::{Column, Columns, Output, Report, or_dash};
 use crate::api::cluster::{
-    ClusterDrops, ClusterMember, ClusterParameters, ClusterStatus, ClusterStore, Drain, MemberLink,
+    ClusterDrops, ClusterMember, ClusterParameters, ClusterProbes, ClusterStatus, ClusterStore,
+    Drain, MemberLink,
 };
 use crate::cli::at::At;
 
@@ -139,6 +140,13 @@ impl Report for ClusterStatus {
         }
         if let Some(found) = &self.parameters {
             parameters(to, found, mode)?;
+        }
+        if self.probes.held_up > 0 {
+            let ClusterProbes { held_up, most_late_ms, .. } = &self.probes;
+            writeln!(
+                to,
+                "probes: {held_up} intervals began so late that links may have been found down ({most_late_ms:.0} ms at most)"
+            )?;
         }
         for conflict in &self.conflicts {
             writeln!(to, "conflict: {conflict}")?;

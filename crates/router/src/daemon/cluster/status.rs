@@ -14,7 +14,8 @@ use fingerpost_packet::graph::worker::clock_start;
 
 use super::Node;
 use crate::api::cluster::{
-    ClusterDrops, ClusterMember, ClusterPackets, ClusterStatus, ClusterStore, MemberLink,
+    ClusterDrops, ClusterMember, ClusterPackets, ClusterProbes, ClusterStatus, ClusterStore,
+    MemberLink,
 };
 use crate::daemon::workers::WorkerHandle;
 
@@ -128,6 +129,16 @@ impl Node {
                 }
             }),
             parameters: self.parameter_state(),
+            probes: self.probes.as_ref().map_or_else(ClusterProbes::default, |probes| {
+                let counts = probes.counts();
+                ClusterProbes {
+                    most_late_ms: microseconds(counts.most_late_ns) / 1e3,
+                    held_up: counts.held_up,
+                    unsent: counts.unsent,
+                    refused: counts.malformed + counts.other_cluster,
+                    scheduling: counts.scheduling,
+                }
+            }),
             conflicts: self.membership.conflicts.iter().map(ToString::to_string).collect(),
             members,
             packets: self.packets(),

@@ -4,6 +4,7 @@
 //! for IPv4 may be an IPv6 address (RFC 8950). All is checked when the source is opened; it announces its
 //! routes once, at the first [`RouteSource::input`] (of no bytes) or at [`RouteSource::finish`].
 
+use std::collections::HashMap;
 use std::time::Instant;
 
 use super::line::{Line, LinePath, check_paths, verdict};
@@ -55,13 +56,14 @@ impl RouteSource for Fixed {
 /// The first route that is invalid is an error of all: half a configuration is not what was meant.
 fn parse_all(spec: &SourceSpec) -> Result<Vec<RouteUpdate>, SourceError> {
     let mut routes: Vec<RouteUpdate> = Vec::with_capacity(spec.routes.len());
+    let mut known = HashMap::with_capacity(spec.routes.len());
     for (index, line) in spec.routes.iter().enumerate() {
         let error = |what| {
             let file = if spec.name.is_empty() { "routes" } else { &spec.name };
             SourceError::Syntax { place: format!("{file}: route {} `{line}`", index + 1), what }
         };
         let route = parse(line, &spec.links).map_err(error)?;
-        if let Some(first) = routes.iter().position(|other| other.key == route.key) {
+        if let Some(first) = known.insert(route.key, index) {
             let RouteKey { prefix, metric, .. } = route.key;
             return Err(error(format!(
                 "{prefix} with metric {metric} is route {} already: \

@@ -136,8 +136,8 @@ pub(crate) trait Backend {
     fn replace_filter(&self, list: FilterList) -> Job<FilterChanged>;
     /// Differences of a configuration from the running one.
     fn compare_config(&self, text: ConfigText) -> Job<Vec<ConfigChange>>;
-    /// Prepares [`Backend::apply_config`] of the same text, where that takes long.
-    fn prepare_config(&mut self, text: &ConfigText) -> Result<Option<Preparation>, ApiError>;
+    /// Prepares [`Backend::apply_config`] of the same text: reads it, which takes long for a long one.
+    fn prepare_config(&mut self, text: ConfigText) -> Preparation;
     /// Work before a configuration is applied that must be confirmed: a record of it for the next start.
     fn record_config(&mut self, wanted: &ConfigApply) -> Result<Option<Job<()>>, ApiError>;
     /// Applies a configuration as far as that is possible without a restart, with what was prepared in a session.
@@ -145,7 +145,7 @@ pub(crate) trait Backend {
         &mut self,
         wanted: &ConfigApply,
         by: Requester,
-        prepared: Option<u64>,
+        prepared: u64,
     ) -> Result<ConfigApplied, ApiError>;
     /// Confirms the configuration that waits for it.
     fn confirm_config(&mut self, by: &Requester) -> Result<ConfigEntry, ApiError>;

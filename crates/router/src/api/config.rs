@@ -14,7 +14,6 @@ use super::error::{ApiError, Code};
 use super::extract::Document;
 use super::model::{ConfigChange, ConfigText};
 use super::server::{Answer, run};
-use super::session::Session;
 use crate::service::Reloading;
 
 /// Longest time until a configuration must be confirmed: a day.
@@ -215,18 +214,14 @@ pub(crate) async fn apply(
     let alone = requests.write_lock().await;
     let reloading = Reloading::begin();
     let text = wanted.document();
-    let (alone, session) = match requests.call(move |b| b.prepare_config(&text)).await?? {
-        Some((session, job)) => {
-            (run(Box::new(move || job().map(|()| alone))).await?, Some(session))
-        }
-        None => (alone, None),
-    };
+    let (session, job) = requests.call(move |backend| backend.prepare_config(text)).await?;
+    let alone = run(Box::new(move || job().map(|()| alone))).await?;
     let asked = wanted.clone();
     let alone = match requests.call(move |backend| backend.record_config(&asked)).await?? {
         Some(job) => run(Box::new(move || job().map(|()| alone))).await?,
         None => alone,
     };
-    let number = session.as_ref().map(Session::number);
+    let number = session.number();
     let applied = requests.call(move |backend| {
         // Until the end of the change: the messages of the next one follow those of this one.
         let _held = (alone, reloading);

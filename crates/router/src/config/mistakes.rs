@@ -22,7 +22,7 @@ use toml::de::{DeArray, DeTable, DeValue, Deserializer, Error};
 pub(super) type Mistake = (Option<usize>, String);
 
 /// Mistakes reported at one time.
-const MOST: usize = 50;
+pub(super) const MOST: usize = 50;
 /// Keys that are accepted by a former name for one release, as an alias of their field: section, name, former name.
 const FORMER_KEYS: [(&str, &str, &str); 3] = [
     ("takeover", "nonstop_s", "survive_s"),
@@ -34,7 +34,7 @@ const STAND_INS: usize = 5;
 
 /// A file whose values have been read, and what was wrong with them.
 pub(super) struct Document<'a> {
-    text: &'a str,
+    lines: Lines,
     tables: Spanned<DeTable<'a>>,
     mistakes: Vec<Mistake>,
     /// Places that do not hold what was meant: refused, missing, or probably misspelled.
@@ -51,14 +51,17 @@ impl<'a> Document<'a> {
     pub(super) fn read<T: DeserializeOwned>(text: &'a str) -> Result<(T, Self), Vec<Mistake>> {
         let (tables, errors) = DeTable::parse_recoverable(text);
         let mut document = Self {
-            text,
+            lines: Lines::of(text),
             tables,
             mistakes: Vec::new(),
             doubtful: Vec::new(),
             stand_ins: Vec::new(),
         };
         for error in &errors {
-            let line = error.span().map(|span| line_of(text, span.start));
+            if document.mistakes.len() >= MOST {
+                break;
+            }
+            let line = error.span().map(|span| document.lines.line(span.start));
             // What a parser finds behind a mistake on the same line follows from it.
             if document.mistakes.iter().all(|(known, _)| *known != line) {
                 document.mistakes.push((line, one_line(error.message())));
@@ -78,9 +81,12 @@ impl<'a> Document<'a> {
         }
     }
 
-    /// Adds what else is wrong, unless it follows from what is known already.
+    /// Adds what else is wrong, unless it follows from what is known already, or there is enough.
     pub(super) fn add(&mut self, wrong: impl IntoIterator<Item = Wrong>) {
         for Wrong { at, with, what } in wrong {
+            if self.mistakes.len() >= MOST {
+                return;
+            }
             if std::iter::once(&at).chain(&with).all(|place| !self.is_doubtful(place)) {
                 self.mistakes.push((self.line(&at), what));
             }
@@ -203,7 +209,7 @@ impl<'a> Document<'a> {
     /// Reports an error and makes the tables such that it does not come again. `false` when nothing does.
     fn settle(&mut self, error: &Error) -> bool {
         let message = error.message();
-        let line = error.span().map(|span| line_of(self.text, span.start));
+        let line = error.span().map(|span| self.lines.line(span.start));
         let Some(found) = error.span().and_then(|span| self.find(&span)) else {
             self.mistakes.push((line, with_suggestion(message)));
             return false;
@@ -285,7 +291,7 @@ impl<'a> Document<'a> {
     pub(super) fn line_in(text: &'a str, place: &str) -> Option<usize> {
         let (tables, _) = DeTable::parse_recoverable(text);
         let (mistakes, doubtful, stand_ins) = (Vec::new(), Vec::new(), Vec::new());
-        Self { text, tables, mistakes, doubtful, stand_ins }.line(place)
+        Self { lines: Lines::of(text), tables, mistakes, doubtful, stand_ins }.line(place)
     }
 
     /// Line of a key or value, or of the nearest that there is around it.
@@ -310,7 +316,7 @@ impl<'a> Document<'a> {
             };
             value = Some(next);
         }
-        start.map(|start| line_of(self.text, start))
+        start.map(|start| self.lines.line(start))
     }
 
     /// What has this span: the innermost, as a table may begin and end with what it holds.
@@ -518,8 +524,18 @@ fn one_line(message: &str) -> String {
     message.trim_end().replace('\n', "; ")
 }
 
-fn line_of(text: &str, at: usize) -> usize {
-    text.bytes().take(at).filter(|&b| b == b'\n').count() + 1
+/// Where the lines of a text begin behind the first one. A file of many mistakes is not read again for each of them.
+struct Lines(Vec<usize>);
+
+impl Lines {
+    fn of(text: &str) -> Self {
+        Self(text.match_indices('\n').map(|(at, _)| at + 1).collect())
+    }
+
+    /// Number of the line, from 1, that has the byte at this place.
+    fn line(&self, at: usize) -> usize {
+        self.0.partition_point(|&start| start <= at) + 1
+    }
 }
 
 #[cfg(test)]
@@ -628,6 +644,19 @@ cores = []
             "[[interface]]\nname = \"nftable\"\n[takeover]\nignore = [\n  \"tc\",\n  \"nftable\",\n]\n",
             &["6: unknown subsystem `nftable`"],
         );
+    }
+
+    #[test]
+    fn of_many_mistakes_the_first_ones_are_named() {
+        let many = |line: &str| line.repeat(3 * super::MOST);
+        let routes = format!("[[source]]\nkind = \"fixed\"\nroutes = [\n{}]\n", many("\"x\",\n"));
+        let links = [("eth0".to_owned(), 2)];
+        let found = Config::parse(&routes, Some(&links)).unwrap_err();
+        assert_eq!((found.len(), found[0].0), (super::MOST, Some(4)));
+        assert_eq!(found[super::MOST - 1].0, Some(3 + super::MOST));
+        assert_eq!(said(&many("= 5\n")).len(), super::MOST);
+        let named = many("[[interface]]\nname = \"a\"\n");
+        assert_eq!(said(&named).len(), super::MOST);
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub(crate) use groups::Groups;
 pub(crate) use listen::Listen;
 pub(crate) use log::LogConfig;
 pub(crate) use merge::merged;
-use mistakes::{Document, Mistake};
+use mistakes::{Document, MOST, Mistake};
 pub(crate) use neighbor::StaticNeighbor;
 pub(crate) use size::Size;
 pub(crate) use tcp::ListenConfig;
@@ -703,6 +703,11 @@ impl Config {
     /// Fixed routes, one by one, as the source itself will read them, and files that are not there.
     fn check_routes(&self, links: &[(String, u32)]) -> Vec<Wrong> {
         let kind = fingerpost_route::source::find("fixed").expect("it is in the registry");
+        let mut spec = SourceSpec { links: links.to_vec(), ..SourceSpec::default() };
+        let mut open = |routes: &[String]| {
+            spec.routes = routes.to_vec();
+            (kind.open)(&spec).err()
+        };
         let mut wrong = self.check_feature_files();
         wrong.extend(self.control.check());
         for (i, source) in self.source.iter().enumerate() {
@@ -714,12 +719,12 @@ impl Config {
                     wrong.push(Wrong::new(format!("source.{i}.{key}"), what));
                 }
             }
-            let open = |routes: &[String]| {
-                let (routes, links) = (routes.to_vec(), links.to_vec());
-                (kind.open)(&SourceSpec { routes, links, ..SourceSpec::default() }).err()
-            };
             let before = wrong.len();
             for (at, route) in source.routes.iter().enumerate() {
+                // No more are reported, and each is compared with the names of all links.
+                if wrong.len() >= MOST {
+                    break;
+                }
                 if let Some(error) = open(std::slice::from_ref(route)) {
                     let what = match error {
                         SourceError::Syntax { what, .. } => format!("`{route}`: {what}"),

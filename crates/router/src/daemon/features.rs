@@ -41,18 +41,21 @@ pub(super) struct Prepared {
     unshared: Vec<String>,
 }
 
-/// Settings that states are to be made of, for another thread.
-pub(super) struct Wanted {
-    wanted: FeatureSettings,
+/// Running features, for another thread to make others beside them.
+pub(super) struct Beside {
     settings: FeatureSettings,
     before: FeatureStates,
     forwarder: Option<Forwarder>,
 }
 
-impl Wanted {
-    /// Makes the states; files are read here.
-    pub(super) fn prepare(self) -> Result<Prepared, ApiError> {
-        let Self { wanted, settings, before, forwarder } = self;
+impl Beside {
+    /// Makes the states of other features; files are read here. `None` where they are the running ones.
+    pub(super) fn prepare(self, wanted: &FeatureSettings) -> Result<Option<Prepared>, ApiError> {
+        let Self { settings, before, forwarder } = self;
+        if settings == *wanted {
+            return Ok(None);
+        }
+        let wanted = wanted.clone();
         let made = FeatureStates::make(&wanted, Some((&settings, &before)));
         let made = made.map_err(|wrong| ApiError::new(Code::Refused, wrong.join("; ")))?;
         let unshared = forwarder.map_or_else(Vec::new, |forwarder| {
@@ -63,7 +66,7 @@ impl Wanted {
                 acls.map_or(Ok(()), |acls| forwarder.share_access_lists(&acls)),
             )
         });
-        Ok(Prepared { wanted, before, made, unshared })
+        Ok(Some(Prepared { wanted, before, made, unshared }))
     }
 }
 
@@ -144,15 +147,13 @@ impl Features {
         new
     }
 
-    /// Work before the features of `config` can be the running ones; `None` where they are.
-    pub(super) fn wanted(&self, config: Config, running: &Config) -> Option<Wanted> {
-        let same = config.features == running.features;
-        (!same).then(|| Wanted {
-            wanted: config.features,
+    /// What others are made beside.
+    pub(super) fn beside(&self, running: &Config) -> Beside {
+        Beside {
             settings: running.features.clone(),
             before: self.states.clone(),
             forwarder: self.forwarder.clone(),
-        })
+        }
     }
 
     /// Whether these can take the place of the running ones.

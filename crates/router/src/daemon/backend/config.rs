@@ -9,6 +9,7 @@ use fingerpost_packet::feature::FeatureSettings;
 use fingerpost_packet::feature::row::Item;
 use tracing::{error, info, warn};
 
+use super::features::Ready;
 use super::{Daemon, View};
 use crate::api::access::Requester;
 use crate::api::config::{ConfigApplied, ConfigApply, ConfigEntry, ConfigShown};
@@ -57,7 +58,7 @@ enum Undo {
 }
 
 /// Reader of another configuration, for any thread, as its text may be long.
-struct ConfigReader {
+pub(super) struct ConfigReader {
     links: Vec<(String, u32)>,
     said: Said,
 }
@@ -82,37 +83,33 @@ impl View<'_> {
         }
     }
 
-    fn config_reader(&self) -> ConfigReader {
+    pub(super) fn config_reader(&self) -> ConfigReader {
         let links = self.control.links().map(|(link, _, state)| (state.name.clone(), link));
         ConfigReader { links: links.collect(), said: self.settings.said().clone() }
-    }
-
-    pub(super) fn read_config(&self, text: &ConfigText) -> Result<Config, ApiError> {
-        self.config_reader().read(text)
     }
 }
 
 impl Daemon {
-    /// Applies what can be applied while running, and names the rest; what is refused changes nothing. Other features were
-    /// made before.
+    /// Applies what can be applied while running, and names the rest; what is refused changes nothing. The configuration was
+    /// read before.
     pub(super) fn apply(
         &mut self,
         wanted: &ConfigApply,
         by: Requester,
-        features: Option<Prepared>,
+        ready: Option<Ready>,
     ) -> Result<ConfigApplied, ApiError> {
         let (text, now) = (wanted.document(), Instant::now());
-        let new = self.settings.lasting.check_waiting(now);
-        let new = new.and_then(|()| self.view().read_config(&text));
-        let running = self.settings.config();
-        let fits = |new| self.graph.features.fits(&new, running, features.as_ref()).map(|()| new);
-        let new = match new.and_then(fits) {
-            Ok(new) => new,
-            Err(error) => {
-                features.into_iter().for_each(Prepared::let_go);
-                return Err(self.keep_record(wanted, error));
-            }
+        let Some(Ready { config: new, features }) = ready else {
+            let error = ApiError::new(Code::Refused, "it was not read before: try again");
+            return Err(self.keep_record(wanted, error));
         };
+        let running = self.settings.config();
+        let checked = self.settings.lasting.check_waiting(now);
+        let fits = |()| self.graph.features.fits(&new, running, features.as_ref());
+        if let Err(error) = checked.and_then(fits) {
+            features.into_iter().for_each(Prepared::let_go);
+            return Err(self.keep_record(wanted, error));
+        }
         let before = Before {
             config: running.clone(),
             states: self.graph.features.states().clone(),
@@ -363,7 +360,7 @@ impl Daemon {
 }
 
 impl ConfigReader {
-    fn read(&self, text: &ConfigText) -> Result<Config, ApiError> {
+    pub(super) fn read(&self, text: &ConfigText) -> Result<Config, ApiError> {
         let read = Config::of_text(Path::new(&text.file), &text.text, Some(&self.links));
         let with_said = |mut config: Config| {
             self.said.add_to(&mut config);

@@ -19,10 +19,17 @@ use crate::api::model::ConfigText;
 use crate::api::source_filters::{
     FilterAnswer, FilterChange, FilterChanged, FilterHit, FilterList, FilterQuery,
 };
+use crate::config::Config;
 use crate::daemon::features::Prepared;
 
-/// Features that a job prepares for a change of the configuration; empty until it is done.
-pub(in crate::daemon) type Preparing = Arc<Mutex<Option<Prepared>>>;
+/// What a job prepares for a change of the configuration; empty until it is done.
+pub(in crate::daemon) type Preparing = Arc<Mutex<Option<Ready>>>;
+
+/// A configuration that was read, and its features where they are not the running ones.
+pub(in crate::daemon) struct Ready {
+    pub(super) config: Config,
+    pub(super) features: Option<Prepared>,
+}
 
 impl View<'_> {
     pub(super) fn feature_list(&self) -> Vec<Feature> {
@@ -83,27 +90,25 @@ impl View<'_> {
 }
 
 impl Daemon {
-    /// Makes the features of another configuration; `None` where these are the running ones.
-    pub(super) fn prepare_features(
-        &mut self,
-        text: &ConfigText,
-    ) -> Result<Option<Preparation>, ApiError> {
-        let running = self.settings.config();
-        let config = self.view().read_config(text)?;
-        let Some(wanted) = self.graph.features.wanted(config, running) else { return Ok(None) };
+    /// Reads another configuration and makes its features: both may take long.
+    pub(super) fn prepare(&mut self, text: ConfigText) -> Preparation {
+        let reader = self.view().config_reader();
+        let beside = self.graph.features.beside(self.settings.config());
         let preparing = Preparing::default();
         let session = self.requests.preparations.open(preparing.clone());
         let job: Job<()> = Box::new(move || {
-            let prepared = wanted.prepare()?;
-            *preparing.lock().unwrap_or_else(PoisonError::into_inner) = Some(prepared);
+            let config = reader.read(&text)?;
+            let features = beside.prepare(&config.features)?;
+            let ready = Ready { config, features };
+            *preparing.lock().unwrap_or_else(PoisonError::into_inner) = Some(ready);
             Ok(())
         });
-        Ok(Some((session, job)))
+        (session, job)
     }
 }
 
 /// What a job has prepared.
-pub(super) fn prepared(preparing: &Preparing) -> Option<Prepared> {
+pub(super) fn prepared(preparing: &Preparing) -> Option<Ready> {
     preparing.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 

@@ -114,7 +114,9 @@ impl Daemon {
         }
         drop(self.requests.verifications.close_dropped());
         for preparing in self.requests.preparations.close_dropped() {
-            features::prepared(&preparing).into_iter().for_each(super::features::Prepared::let_go);
+            let ready = features::prepared(&preparing);
+            let features = ready.and_then(|ready| ready.features);
+            features.into_iter().for_each(super::features::Prepared::let_go);
         }
         if !self.requests.traces.close_dropped().is_empty() {
             trace::disarm(&self.workers);
@@ -335,17 +337,17 @@ impl Backend for Daemon {
         Box::new(move || running.diff(&text))
     }
 
-    fn prepare_config(&mut self, text: &ConfigText) -> Result<Option<Preparation>, ApiError> {
-        self.prepare_features(text)
+    fn prepare_config(&mut self, text: ConfigText) -> Preparation {
+        self.prepare(text)
     }
 
     fn apply_config(
         &mut self,
         wanted: &ConfigApply,
         by: Requester,
-        prepared: Option<u64>,
+        prepared: u64,
     ) -> Result<ConfigApplied, ApiError> {
-        let preparing = prepared.and_then(|session| self.requests.preparations.take(session));
+        let preparing = self.requests.preparations.take(prepared);
         self.apply(wanted, by, preparing.as_ref().and_then(features::prepared))
     }
 

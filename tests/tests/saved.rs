@@ -140,6 +140,41 @@ fn what_was_saved_is_there_after_a_restart_and_nothing_else() {
     conserved(&router.stop());
 }
 
+/// MAC of a neighbor that a command or the configuration has set.
+fn mac(router: &Router, addr: &str) -> Option<String> {
+    let rows: Vec<Value> = router.ask("neighbor show");
+    let found = rows.iter().find(|row| row["addr"] == addr && row["source"] == "command")?;
+    found["mac"].as_str().map(str::to_owned)
+}
+
+#[test]
+fn neighbors_of_the_file_are_not_saved() {
+    let Some(lab) = Lab::new() else { return };
+    let file = |macs: &[(&str, &str)]| {
+        let rows = macs.iter().map(|(addr, mac)| {
+            format!("[[neighbor]]\naddress = \"{addr}\"\nlladdr = \"{mac}\"\ninterface = \"r1\"\n")
+        });
+        lab.folder.write("router.toml", &rows.collect::<String>());
+    };
+    let others = ["02:00:5E:10:00:02", "02:00:5e:10:00:03"];
+    file(&[("10.0.2.77", others[0]), ("10.0.2.78", others[0])]);
+    let router = lab.start();
+    // This one is another one than in the file.
+    lab.done(&format!("neighbor replace 10.0.2.78 lladdr {MAC} dev r1"));
+    lab.done("config save");
+    assert_eq!(lab.saved(), [format!("neighbor 10.0.2.78 lladdr {MAC} dev r1")]);
+    conserved(&router.stop());
+    file(&[("10.0.2.77", others[1]), ("10.0.2.78", others[0])]);
+    let router = lab.start();
+    assert_eq!(mac(&router, "10.0.2.77").as_deref(), Some(others[1]));
+    assert_eq!(mac(&router, "10.0.2.78").as_deref(), Some(MAC));
+    conserved(&router.stop());
+    file(&[]);
+    let router = lab.start();
+    assert_eq!(mac(&router, "10.0.2.77"), None);
+    conserved(&router.stop());
+}
+
 #[test]
 fn a_line_that_is_wrong_is_named_and_the_router_starts_without_it() {
     let Some(lab) = Lab::new() else { return };

@@ -161,6 +161,8 @@ pub(crate) trait Backend {
     fn check_saving(&self) -> Result<(), ApiError>;
     /// Changes of source filters and algorithms that commands have made.
     fn runtime_changes(&self) -> Vec<SavedChange>;
+    /// Changes that the running configuration makes itself: its neighbors.
+    fn configured_changes(&self) -> Vec<SavedChange>;
     /// Saves these run-time changes and no others.
     fn save_changes(&mut self, changes: Vec<SavedChange>) -> Job<()>;
     /// Saves a change that was made, as it is by now.

@@ -231,7 +231,10 @@ pub(super) async fn changes(State(requests): State<Requests>) -> Answer<RuntimeC
 pub(super) async fn save(State(requests): State<Requests>) -> Answer<RuntimeChanges> {
     requests.call(|backend| backend.check_saving()).await??;
     let _alone = requests.write_lock().await;
-    let (changes, left_out) = collect(&requests).await?;
+    let (mut changes, left_out) = collect(&requests).await?;
+    // Otherwise the next start would prefer them to a file that was edited since.
+    let configured = requests.call(|backend| backend.configured_changes()).await?;
+    changes.retain(|change| !configured.contains(change));
     let lines = changes.iter().map(ToString::to_string).collect();
     run(requests.call(move |backend| backend.save_changes(changes)).await?).await?;
     Ok(Json(RuntimeChanges { lines, left_out }))

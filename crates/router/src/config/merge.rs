@@ -135,6 +135,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_neighbor_is_the_same_change_however_it_is_written() {
+        let text = "[[neighbor]]\naddress = \"2001:DB8:0::1\"\nlladdr = \"02-00-5E-10-00-0A\"\n\
+                    interface = \"eth0\"\n";
+        let config = Config::parse(text, None).unwrap();
+        let (_, change) = config.neighbor[0].placed();
+        assert_eq!(change.to_string(), "neighbor 2001:db8::1 lladdr 02:00:5e:10:00:0a dev eth0");
+    }
+
+    #[test]
     fn changes_are_part_of_the_file() {
         let text = "[[source_filter]]\nname = \"bad\"\naction = \"drop\"\nprefixes = [\"10.0.0.0/8\"]\n\
                     [[source_filter]]\nname = \"file\"\naction = \"drop\"\nfile = \"list\"\n\

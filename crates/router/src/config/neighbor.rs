@@ -29,8 +29,13 @@ impl StaticNeighbor {
 
     /// Change that sets or deletes the neighbor.
     pub(crate) fn change(&self, action: NeighborAction) -> NeighborChange {
-        let mac = (action != NeighborAction::Delete).then(|| self.lladdr.clone());
-        NeighborChange { action, addr: self.address.clone(), dev: self.interface.clone(), mac }
+        // As the router writes them, whatever the letters of the file.
+        let written = |text: &str, read: Option<String>| read.unwrap_or_else(|| text.to_owned());
+        let addr = self.address.parse().ok().map(|addr: IpAddr| addr.to_string());
+        let mac = self.lladdr.parse().ok().map(|mac: Mac| mac.to_string());
+        let mac = (action != NeighborAction::Delete).then(|| written(&self.lladdr, mac));
+        let addr = written(&self.address, addr);
+        NeighborChange { action, addr, dev: self.interface.clone(), mac }
     }
 
     /// Change that sets the neighbor, with its place in the configuration.

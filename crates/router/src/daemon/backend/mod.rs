@@ -395,6 +395,10 @@ impl Backend for Daemon {
         self.settings.lasting.present.all().cloned().collect()
     }
 
+    fn configured_changes(&self) -> Vec<SavedChange> {
+        self.configured_neighbors().collect()
+    }
+
     fn save_changes(&mut self, changes: Vec<SavedChange>) -> Job<()> {
         self.save_all(changes)
     }

@@ -26,11 +26,17 @@ impl Daemon {
         Err(ApiError::new(Code::Refused, words))
     }
 
+    /// Neighbors that the running configuration sets.
+    pub(super) fn configured_neighbors(&self) -> impl Iterator<Item = SavedChange> {
+        self.settings.config().neighbor.iter().map(|neighbor| neighbor.placed().1)
+    }
+
     /// Saves these changes, and no others but those that could not be made.
     pub(super) fn save_all(&mut self, changes: Vec<SavedChange>) -> Job<()> {
+        let configured: Vec<SavedChange> = self.configured_neighbors().collect();
         let lasting = &mut self.settings.lasting;
         let unmade = lasting.unmade.changes.iter().map(|placed| placed.change.clone());
-        let mut all = unmade.collect::<Vec<_>>();
+        let mut all: Vec<_> = unmade.filter(|change| !configured.contains(change)).collect();
         all.extend(changes);
         lasting.saved.changes = Changes::default();
         all.into_iter().for_each(|change| lasting.saved.changes.set(change));
@@ -168,9 +174,8 @@ impl Daemon {
             let subject = change.subject();
             new.neighbor.iter().any(|neighbor| neighbor.placed().1.subject() == subject)
         };
-        let of_running = |change: &SavedChange| {
-            self.settings.config().neighbor.iter().any(|neighbor| neighbor.placed().1 == *change)
-        };
+        let of_running =
+            |change: &SavedChange| self.configured_neighbors().any(|set| set == *change);
         if new.neighbor.is_empty() {
             return Vec::new();
         }

@@ -217,6 +217,47 @@ fn a_line_that_is_wrong_is_named_and_the_router_starts_without_it() {
 }
 
 #[test]
+fn what_waits_gives_way_to_newer_changes_and_can_be_deleted() {
+    let Some(lab) = Lab::new() else { return };
+    std::fs::create_dir_all(lab.folder.file("state")).expect("the folder was made");
+    let lines = format!(
+        "neighbor 10.7.0.1 lladdr {MAC} dev r9\nneighbor 10.7.0.3 lladdr {MAC} dev r9\n\
+         route 198.51.100.0/24 via 10.7.0.2 dev r9\nroute 203.0.113.0/24 via 10.7.0.2 dev r9\n\
+         route 192.0.2.0/24 via 10.7.0.2 dev r9\nroute 192.0.2.128/25 via 10.7.0.2 dev r9\n"
+    );
+    lab.folder.write("state/saved", &lines);
+    let router = lab.start();
+    // Another one in its place.
+    lab.done("route add 203.0.113.0/24 via 10.0.2.2");
+    // What waits is deleted for this run, or for all.
+    lab.done("route del 192.0.2.128/25");
+    assert_eq!(lab.call("route del 192.0.2.128/25").status.code(), Some(1), "it is deleted");
+    assert_eq!(lab.saved().len(), 6);
+    lab.done("route del 192.0.2.128/25 --persist");
+    lab.done("route del 192.0.2.0/24 via 10.7.0.2 dev r9 --persist");
+    lab.done("neighbor del 10.7.0.1 dev r9 --persist");
+    assert_eq!(lab.saved().len(), 3);
+    assert_eq!(lab.call("route del 192.0.2.0/24 --persist").status.code(), Some(1));
+    let (router_side, other) = (&lab.line.router, &lab.line.source);
+    ip(&format!("-n {router_side} link add r9 type veth peer name s9 netns {other}"));
+    ip(&format!("-n {router_side} addr add 10.7.0.9/24 dev r9"));
+    ip(&format!("-n {other} link set s9 up"));
+    ip(&format!("-n {router_side} link set r9 up"));
+    router.wait_for("to make the rest", |said| {
+        said.iter().any(|line| line.contains("routes or neighbors are there now"))
+    });
+    assert!(has_neighbor(&router, "10.7.0.3") && !has_neighbor(&router, "10.7.0.1"));
+    assert!(lab.crosses("203.0.113.1"), "the newer route is used");
+    let until =
+        std::time::Instant::now() + fingerpost_tests::patience(std::time::Duration::from_secs(10));
+    while prefixes(&router, "command").len() < 2 && std::time::Instant::now() < until {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    assert_eq!(prefixes(&router, "command"), ["198.51.100.0/24", "203.0.113.0/24"]);
+    conserved(&router.stop());
+}
+
+#[test]
 fn a_file_gives_the_same_router() {
     let Some(lab) = Lab::new() else { return };
     // Without a state folder nothing is saved, and nothing changed.

@@ -55,6 +55,43 @@ pub(crate) enum Kept {
     Algorithm(AlgorithmChange),
 }
 
+/// Result of a request that has deleted a change which was not made.
+#[derive(Clone, Debug)]
+pub(crate) enum Deleted {
+    Route(RouteChanged),
+    Neighbor(NeighborChanged),
+}
+
+impl TryFrom<Deleted> for RouteChanged {
+    type Error = Deleted;
+
+    fn try_from(deleted: Deleted) -> Result<Self, Deleted> {
+        match deleted {
+            Deleted::Route(done) => Ok(done),
+            other => Err(other),
+        }
+    }
+}
+
+impl TryFrom<Deleted> for NeighborChanged {
+    type Error = Deleted;
+
+    fn try_from(deleted: Deleted) -> Result<Self, Deleted> {
+        match deleted {
+            Deleted::Neighbor(done) => Ok(done),
+            other => Err(other),
+        }
+    }
+}
+
+impl TryFrom<Deleted> for () {
+    type Error = Deleted;
+
+    fn try_from(deleted: Deleted) -> Result<Self, Deleted> {
+        Err(deleted)
+    }
+}
+
 /// Nobody else changes features or the configuration while one holds it.
 pub(crate) type WriteGuard = OwnedMutexGuard<()>;
 
@@ -165,6 +202,9 @@ pub(crate) trait Backend {
     fn configured_changes(&self) -> Vec<SavedChange>;
     /// Saves these run-time changes and no others.
     fn save_changes(&mut self, changes: Vec<SavedChange>) -> Job<()>;
+    /// Deletes a change that waits to be made, or is saved if `persist`, for a request that found nothing to delete; `None`
+    /// where there is no such change.
+    fn delete_kept(&mut self, kept: &Kept, persist: bool) -> Option<Deleted>;
     /// Saves a change that was made, as it is by now.
     fn keep(&mut self, kept: &Kept) -> Job<()>;
     /// Notes changes of lists of source filters that were made; saves them if wanted.

@@ -21,10 +21,10 @@ use fingerpost_route::{AnyPrefix, MAIN_TABLE};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::backend::{Backend, Kept, Requests};
-use super::error::ApiError;
+use super::backend::{Backend, Deleted, Kept, Requests};
 #[cfg(test)]
 use super::error::ErrorDocument;
+use super::error::{ApiError, Code};
 use super::model::{
     Action, AlgorithmChange, Neighbor, NeighborAction, NeighborChange, PathChange, Route,
     RouteChange, table_or_main,
@@ -240,8 +240,8 @@ pub(super) async fn save(State(requests): State<Requests>) -> Answer<RuntimeChan
     Ok(Json(RuntimeChanges { lines, left_out }))
 }
 
-/// Makes a change, and saves it if wanted.
-pub(super) async fn kept<T: Send + 'static>(
+/// Makes a change, and saves it if wanted. What waits to be made can be deleted too, and with `persist` what is saved.
+pub(super) async fn kept<T: TryFrom<Deleted> + Send + 'static>(
     requests: &Requests,
     Persist { persist }: Persist,
     kept: Kept,
@@ -250,7 +250,14 @@ pub(super) async fn kept<T: Send + 'static>(
     if persist {
         requests.call(|backend| backend.check_saving()).await??;
     }
-    let done = requests.call(change).await??;
+    let done = match requests.call(change).await? {
+        Err(error) if error.code == Code::NotFound => {
+            let gone = kept.clone();
+            let deleted = requests.call(move |b| b.delete_kept(&gone, persist)).await?;
+            deleted.and_then(|deleted| T::try_from(deleted).ok()).ok_or(error)?
+        }
+        done => done?,
+    };
     if persist {
         run(requests.call(move |backend| backend.keep(&kept)).await?).await?;
     }

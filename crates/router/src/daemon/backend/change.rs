@@ -14,6 +14,7 @@ use super::routes::prefix;
 use super::{Daemon, View, bad, link_of, word};
 use crate::api::error::{ApiError, Code};
 use crate::api::model::{self, Action, RouteChange, RouteChanged};
+use crate::api::saved::SavedChange;
 
 /// Longest life of a route that expires, in seconds: what the kernel takes.
 const LONGEST_LIFE_S: u64 = u32::MAX as u64;
@@ -105,6 +106,10 @@ impl Daemon {
             Refusal::Invalid(error) => error,
             Refusal::Route(key, error) => self.view().refused(&key, &error),
         })?;
+        // It is newer than what waits for its gateway or interface.
+        if let Some(subject) = SavedChange::Route(change.clone()).subject() {
+            self.settings.lasting.unmade.forget(&subject);
+        }
         self.commit_now();
         Ok(RouteChanged {
             done: word(outcome.done).to_owned(),

@@ -35,7 +35,7 @@ use tracing::{info, warn};
 use super::settings::{Progress, Settings};
 use super::{Control, Daemon, Interfaces, RunningGraph, Sources, Workers, report, turns};
 use crate::api::access::Requester;
-use crate::api::backend::{Backend, Job, Kept, Preparation, Queue};
+use crate::api::backend::{Backend, Deleted, Job, Kept, Preparation, Queue};
 use crate::api::cluster::{ClusterStatus, Drain, ParameterChange};
 use crate::api::config::{ConfigApplied, ConfigApply, ConfigEntry, ConfigShown};
 use crate::api::error::{ApiError, Code};
@@ -401,6 +401,10 @@ impl Backend for Daemon {
 
     fn save_changes(&mut self, changes: Vec<SavedChange>) -> Job<()> {
         self.save_all(changes)
+    }
+
+    fn delete_kept(&mut self, kept: &Kept, persist: bool) -> Option<Deleted> {
+        self.delete_unmade(kept, persist)
     }
 
     fn keep(&mut self, kept: &Kept) -> Job<()> {

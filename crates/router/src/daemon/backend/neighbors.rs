@@ -8,6 +8,7 @@ use super::hops::link_name;
 use super::{Daemon, LinkNames, View, bad, link_of, word};
 use crate::api::error::{ApiError, Code};
 use crate::api::model::{Neighbor, NeighborAction, NeighborChange, NeighborChanged};
+use crate::api::saved::SavedChange;
 
 impl View<'_> {
     /// Neighbors on all links, by address.
@@ -64,6 +65,10 @@ impl Daemon {
         change: &NeighborChange,
     ) -> Result<NeighborChanged, ApiError> {
         let (link, addr, done) = put(&mut self.control, change)?;
+        // It is newer than what waits for its interface.
+        if let Some(subject) = SavedChange::Neighbor(change.clone()).subject() {
+            self.settings.lasting.unmade.forget(&subject);
+        }
         let sequence = self.control.sequence();
         self.commit_now();
         let names = self.view().link_names();

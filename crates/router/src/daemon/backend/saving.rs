@@ -1,16 +1,22 @@
 //! Saving run-time changes for the next start, and changes of this run that are made again.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::time::Instant;
 
 use fingerpost_packet::feature::source_filter::{
     Filter, Settings as FilterSettings, SourceFilters,
 };
+use fingerpost_route::AnyPrefix;
 use tracing::{info, warn};
 
-use super::{Daemon, neighbors};
-use crate::api::backend::{Job, Kept};
+use super::{Daemon, View, neighbors};
+use crate::api::backend::{Deleted, Job, Kept};
 use crate::api::error::{ApiError, Code};
-use crate::api::model::{AlgorithmChange, NeighborAction};
+use crate::api::model::{
+    Action, AlgorithmChange, NeighborAction, NeighborChanged, PathChange, Route, RouteChange,
+    RouteChanged,
+};
 use crate::api::saved::{COMMAND_SOURCE, FilterEdit, SavedChange, Subject};
 use crate::config::Config;
 use crate::daemon::lasting::{Changes, Placed, edit_again, make_again};
@@ -58,22 +64,15 @@ impl Daemon {
             Kept::Route(change) => {
                 let change = SavedChange::Route(change.clone());
                 if let Some(Subject::Route(table, prefix, metric)) = change.subject() {
-                    let rows = self.view().candidates(table, prefix);
-                    let own = |row: &&crate::api::model::Route| {
-                        row.source == COMMAND_SOURCE && row.metric == metric
-                    };
-                    let now = rows.iter().find(own).and_then(SavedChange::of_route);
+                    let now = self.view().own_route(table, prefix, metric);
+                    let now = now.as_ref().and_then(SavedChange::of_route);
                     self.save_instead(&Subject::Route(table, prefix, metric), now);
                 }
             }
             Kept::Neighbor(change) => {
                 let subject = SavedChange::Neighbor(change.clone()).subject();
                 if let Some(Subject::Neighbor(dev, addr)) = subject {
-                    let rows = self.view().neighbor_list();
-                    let text = addr.to_string();
-                    let mut rows =
-                        rows.iter().filter(|row| row.interface == dev && row.addr == text);
-                    let now = rows.find_map(SavedChange::of_neighbor);
+                    let now = self.view().own_neighbor(&dev, addr);
                     self.save_instead(&Subject::Neighbor(dev, addr), now);
                 }
             }
@@ -84,6 +83,64 @@ impl Daemon {
             }
         }
         self.write_saved()
+    }
+
+    /// Deletes a change that waits to be made, or is saved if `persist`, where it is not there at present.
+    pub(super) fn delete_unmade(&mut self, kept: &Kept, persist: bool) -> Option<Deleted> {
+        let change = match kept {
+            Kept::Route(change) if change.action == Action::Delete => {
+                SavedChange::Route(change.clone())
+            }
+            Kept::Neighbor(change) if change.action == NeighborAction::Delete => {
+                SavedChange::Neighbor(change.clone())
+            }
+            _ => return None,
+        };
+        let subject = change.subject()?;
+        let lasting = &self.settings.lasting;
+        let saved = lasting.saved.changes.find(&subject).filter(|_| persist);
+        let known = lasting.unmade.find(&subject).or(saved)?;
+        let (sequence, generation) = (self.control.sequence(), self.progress.generation());
+        let done = "deleted".to_owned();
+        let deleted = match (&subject, &change, known) {
+            (
+                Subject::Route(table, prefix, metric),
+                SavedChange::Route(RouteChange { paths: named, .. }),
+                SavedChange::Route(RouteChange { paths, .. }),
+            ) => {
+                let is_whole = named.is_empty() || of_paths(named) == of_paths(paths);
+                if !is_whole || self.view().own_route(*table, *prefix, *metric).is_some() {
+                    return None;
+                }
+                let candidates = self.view().candidates(*table, *prefix);
+                let (prefix, table) = (prefix.to_string(), *table);
+                Deleted::Route(RouteChanged {
+                    done,
+                    prefix,
+                    table,
+                    sequence,
+                    generation,
+                    candidates,
+                })
+            }
+            (Subject::Neighbor(dev, addr), ..) => {
+                if self.view().own_neighbor(dev, *addr).is_some() {
+                    return None;
+                }
+                let (addr, interface) = (addr.to_string(), dev.clone());
+                Deleted::Neighbor(NeighborChanged {
+                    done,
+                    addr,
+                    interface,
+                    sequence,
+                    generation,
+                    now: None,
+                })
+            }
+            _ => return None,
+        };
+        self.settings.lasting.unmade.forget(&subject);
+        Some(deleted)
     }
 
     fn save_instead(&mut self, subject: &Subject, now: Option<SavedChange>) {
@@ -185,8 +242,11 @@ impl Daemon {
         set.map(|change| ("rollback".to_owned(), change).into()).collect()
     }
 
-    /// Makes changes again, and keeps those that cannot be made yet.
+    /// Makes changes again, and keeps those that cannot be made yet in the place of older ones.
     pub(super) fn make(&mut self, changes: Vec<Placed>) {
+        for subject in changes.iter().filter_map(|placed| placed.change.subject()) {
+            self.settings.lasting.unmade.forget(&subject);
+        }
         let (unmade, messages) = make_again(&mut self.control, self.sources.command, changes);
         messages.iter().for_each(|what| warn!(target: "config", "{what}"));
         self.settings.lasting.unmade.changes.extend(unmade);
@@ -208,6 +268,26 @@ impl Daemon {
         }
         self.settings.lasting.unmade.changes = unmade;
     }
+}
+
+impl View<'_> {
+    /// The route of commands with this key.
+    fn own_route(&self, table: u32, prefix: AnyPrefix, metric: u32) -> Option<Route> {
+        let own = |row: &Route| row.source == COMMAND_SOURCE && row.metric == metric;
+        self.candidates(table, prefix).into_iter().find(own)
+    }
+
+    /// The change that sets a neighbor as a command has set it.
+    fn own_neighbor(&self, dev: &str, addr: IpAddr) -> Option<SavedChange> {
+        let (rows, addr) = (self.neighbor_list(), addr.to_string());
+        let mut rows = rows.iter().filter(|row| row.interface == dev && row.addr == addr);
+        rows.find_map(SavedChange::of_neighbor)
+    }
+}
+
+/// Gateways and interfaces of paths, whatever their order.
+fn of_paths(paths: &[PathChange]) -> BTreeSet<(Option<&str>, Option<&str>)> {
+    paths.iter().map(|path| (path.gateway.as_deref(), path.dev.as_deref())).collect()
 }
 
 /// A choice of an algorithm, for each of its families.

@@ -48,6 +48,11 @@ impl Changes {
         self.0.remove(subject);
     }
 
+    /// The change of a subject.
+    pub(crate) fn find(&self, subject: &Subject) -> Option<&SavedChange> {
+        self.0.get(subject)
+    }
+
     /// The changes of this filter are none any more.
     pub(crate) fn forget_filter(&mut self, name: &str) {
         self.0.retain(|subject, _| !matches!(subject, Subject::Filter(known, _) if known == name));
@@ -82,6 +87,12 @@ impl Unmade {
             self.tried = Some(now);
         }
         due
+    }
+
+    /// The change of a subject.
+    pub(crate) fn find(&self, subject: &Subject) -> Option<&SavedChange> {
+        let mut changes = self.changes.iter().map(|placed| &placed.change);
+        changes.find(|change| change.subject().as_ref() == Some(subject))
     }
 
     /// Forgets the change of a subject.

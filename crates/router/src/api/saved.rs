@@ -247,9 +247,14 @@ pub(super) async fn kept<T: TryFrom<Deleted> + Send + 'static>(
     kept: Kept,
     change: impl FnOnce(&mut dyn Backend) -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
-    if persist {
-        requests.call(|backend| backend.check_saving()).await??;
-    }
+    // Changes that are saved meanwhile would miss this one.
+    let _alone = match persist {
+        true => {
+            requests.call(|backend| backend.check_saving()).await??;
+            Some(requests.write_lock().await)
+        }
+        false => None,
+    };
     let done = match requests.call(change).await? {
         Err(error) if error.code == Code::NotFound => {
             let gone = kept.clone();

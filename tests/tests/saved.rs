@@ -238,6 +238,16 @@ fn what_waits_gives_way_to_newer_changes_and_can_be_deleted() {
     lab.done("neighbor del 10.7.0.1 dev r9 --persist");
     assert_eq!(lab.saved().len(), 3);
     assert_eq!(lab.call("route del 192.0.2.0/24 --persist").status.code(), Some(1));
+    // All of it is saved, and in a file what a start takes.
+    let merged = lab.folder.file("merged.toml");
+    let output = lab.call(&format!("config save --to {merged}"));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let words = "left out: route 198.51.100.0/24 via 10.7.0.2 dev r9: there is no interface r9";
+    assert!(output.status.success() && said.contains(words), "{said}");
+    let text = std::fs::read_to_string(&merged).expect("it was written");
+    assert!(text.contains("address = \"10.7.0.3\"") && text.contains("203.0.113.0/24"), "{text}");
+    lab.done("config save");
+    assert_eq!(lab.saved().len(), 3);
     let (router_side, other) = (&lab.line.router, &lab.line.source);
     ip(&format!("-n {router_side} link add r9 type veth peer name s9 netns {other}"));
     ip(&format!("-n {router_side} addr add 10.7.0.9/24 dev r9"));

@@ -196,7 +196,7 @@ pub(crate) trait Backend {
     fn shown_config(&self, number: Option<u64>) -> Result<ConfigShown, ApiError>;
     /// Refuses to save where nothing is kept across restarts.
     fn check_saving(&self) -> Result<(), ApiError>;
-    /// Changes of source filters and algorithms that commands have made.
+    /// Changes of source filters and algorithms that commands have made, behind changes that wait to be made.
     fn runtime_changes(&self) -> Vec<SavedChange>;
     /// Changes that the running configuration makes itself: its neighbors.
     fn configured_changes(&self) -> Vec<SavedChange>;

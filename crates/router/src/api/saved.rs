@@ -97,6 +97,15 @@ impl SavedChange {
         })
     }
 
+    /// Interfaces that a route names.
+    fn devs_of_route(&self) -> impl Iterator<Item = &str> {
+        let paths = match self {
+            Self::Route(change) => &*change.paths,
+            _ => &[],
+        };
+        paths.iter().filter_map(|path| path.dev.as_deref())
+    }
+
     /// The route of a row without what expires; `None` where all of it does.
     pub(crate) fn of_route(route: &Route) -> Option<Self> {
         let lasting = route.paths.iter().filter(|path| path.expires.is_none());
@@ -212,16 +221,26 @@ impl FromStr for SavedChange {
 pub(crate) struct RuntimeChanges {
     /// The changes as lines of the file of saved changes.
     pub(crate) lines: Vec<String>,
-    /// What is left out, with the reason: what expires.
+    /// What is left out, with the reason: what expires, and over `GET` routes by interfaces that are not there.
     pub(crate) left_out: Vec<String>,
 }
 
-/// Run-time changes of this moment: routes and neighbors of commands, changes of source filters, pinned algorithms.
+/// Run-time changes of this moment: routes and neighbors of commands, also those that wait for an interface or a gateway, changes
+/// of source filters, pinned algorithms.
 #[cfg_attr(test, utoipa::path(get, path = "/v1/config/changes", responses(
     (status = 200, body = RuntimeChanges), (status = "default", body = ErrorDocument))))]
 pub(super) async fn changes(State(requests): State<Requests>) -> Answer<RuntimeChanges> {
-    let (changes, left_out) = collect(&requests).await?;
-    let lines = changes.iter().map(ToString::to_string).collect();
+    let (changes, mut left_out) = collect(&requests).await?;
+    let interfaces = requests.call(|backend| backend.interfaces()).await?;
+    let mut lines = Vec::new();
+    for change in changes {
+        // A configuration with such a route is refused.
+        let missing = change.devs_of_route().find(|dev| interfaces.iter().all(|i| i.name != *dev));
+        match missing {
+            Some(dev) => left_out.push(format!("{change}: there is no interface {dev}")),
+            None => lines.push(change.to_string()),
+        }
+    }
     Ok(Json(RuntimeChanges { lines, left_out }))
 }
 
@@ -300,8 +319,20 @@ async fn collect(requests: &Requests) -> Result<(Vec<SavedChange>, Vec<String>),
             }
         }
     }
-    changes.sort_by_key(SavedChange::subject);
-    Ok((changes, left_out))
+    Ok((latest(changes), left_out))
+}
+
+/// The changes in the order in which they are made, of each subject the last one: what waited may have been made meanwhile.
+fn latest(mut changes: Vec<SavedChange>) -> Vec<SavedChange> {
+    changes.sort_by_cached_key(SavedChange::subject);
+    changes.dedup_by(|later, kept| {
+        let is_same = later.subject() == kept.subject();
+        if is_same {
+            std::mem::swap(later, kept);
+        }
+        is_same
+    });
+    changes
 }
 
 #[cfg(test)]
@@ -329,6 +360,30 @@ mod tests {
         assert_eq!(subject("route 10.0.0.0/8 blackhole"), subject("route 10.0.0.0/8 dev a"));
         assert_ne!(subject("route 10.0.0.0/8 dev a"), subject("route 10.0.0.0/8 dev a metric 1"));
         assert!(subject("source-filter a replace x") < subject("source-filter a add 0.0.0.0/0"));
+    }
+
+    #[test]
+    fn of_changes_of_one_subject_the_last_one_counts() {
+        let changes = |lines: &[&str]| -> Vec<SavedChange> {
+            lines.iter().map(|line| line.parse().unwrap()).collect()
+        };
+        let all = changes(&[
+            "route 10.0.0.0/8 via 192.0.2.1 dev eth0",
+            "algorithm 4 auto",
+            "neighbor 192.0.2.1 lladdr 02:00:5e:10:00:01 dev eth0",
+            "route 10.0.0.0/8 via 192.0.2.2 dev eth1",
+            "route 10.0.0.0/8 blackhole metric 5",
+            "neighbor 192.0.2.1 lladdr 02:00:5e:10:00:02 dev eth0",
+        ]);
+        let want = changes(&[
+            "neighbor 192.0.2.1 lladdr 02:00:5e:10:00:02 dev eth0",
+            "route 10.0.0.0/8 via 192.0.2.2 dev eth1",
+            "route 10.0.0.0/8 blackhole metric 5",
+            "algorithm 4 auto",
+        ]);
+        assert_eq!(latest(all), want);
+        assert_eq!(want[1].devs_of_route().collect::<Vec<_>>(), ["eth1"]);
+        assert_eq!(want[0].devs_of_route().count(), 0);
     }
 
     #[test]

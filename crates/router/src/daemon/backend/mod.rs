@@ -392,7 +392,9 @@ impl Backend for Daemon {
     }
 
     fn runtime_changes(&self) -> Vec<SavedChange> {
-        self.settings.lasting.present.all().cloned().collect()
+        let lasting = &self.settings.lasting;
+        let unmade = lasting.unmade.changes.iter().map(|placed| &placed.change);
+        unmade.chain(lasting.present.all()).cloned().collect()
     }
 
     fn configured_changes(&self) -> Vec<SavedChange> {

@@ -37,15 +37,11 @@ impl Daemon {
         self.settings.config().neighbor.iter().map(|neighbor| neighbor.placed().1)
     }
 
-    /// Saves these changes, and no others but those that could not be made.
+    /// Saves these changes, and no others.
     pub(super) fn save_all(&mut self, changes: Vec<SavedChange>) -> Job<()> {
-        let configured: Vec<SavedChange> = self.configured_neighbors().collect();
         let lasting = &mut self.settings.lasting;
-        let unmade = lasting.unmade.changes.iter().map(|placed| placed.change.clone());
-        let mut all: Vec<_> = unmade.filter(|change| !configured.contains(change)).collect();
-        all.extend(changes);
         lasting.saved.changes = Changes::default();
-        all.into_iter().for_each(|change| lasting.saved.changes.set(change));
+        changes.into_iter().for_each(|change| lasting.saved.changes.set(change));
         self.write_saved()
     }
 

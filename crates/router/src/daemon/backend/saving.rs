@@ -1,6 +1,6 @@
 //! Saving run-time changes for the next start, and changes of this run that are made again.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Instant;
 
@@ -154,14 +154,41 @@ impl Daemon {
         edits: Vec<SavedChange>,
         persist: bool,
     ) -> Option<Job<()>> {
+        let configured = self.configured_prefixes(&edits);
         let lasting = &mut self.settings.lasting;
+        // A rollback makes the changes of this time again, also those that only take others back.
+        let all_count = lasting.is_waiting();
         for edit in edits {
+            let is_configured = edit.subject().is_some_and(|subject| configured.contains(&subject));
             if persist {
-                lasting.saved.changes.set(edit.clone());
+                lasting.saved.changes.note(edit.clone(), is_configured);
             }
-            lasting.present.set(edit);
+            lasting.present.note(edit, is_configured || all_count);
         }
         persist.then(|| self.write_saved())
+    }
+
+    /// Prefixes of these changes that a list of the configuration has, or may have as it is that of a file.
+    fn configured_prefixes(&self, edits: &[SavedChange]) -> BTreeSet<Subject> {
+        let mut edited: BTreeMap<&str, BTreeSet<AnyPrefix>> = BTreeMap::new();
+        for edit in edits {
+            let SavedChange::Filter { filter, edit: FilterEdit::Remove(prefix) } = edit else {
+                continue;
+            };
+            edited.entry(filter).or_default().insert(*prefix);
+        }
+        let filters = self.settings.config().features.of::<FilterSettings>();
+        let mut configured = BTreeSet::new();
+        for filter in filters.filters() {
+            let Some(mut edited) = edited.remove(&*filter.name) else { continue };
+            if filter.file.is_none() {
+                let listed = filter.prefixes.iter().filter(|prefix| edited.contains(prefix));
+                edited = listed.copied().collect();
+            }
+            let subject = |prefix| Subject::Filter(filter.name.clone(), Some(prefix));
+            configured.extend(edited.into_iter().map(subject));
+        }
+        configured
     }
 
     /// Notes that a command has chosen an algorithm.
@@ -173,17 +200,8 @@ impl Daemon {
 
     /// Forgets the changes of commands that end with a change of the configuration: lists that it defines differently.
     pub(super) fn forget_changes(&mut self, new: &Config) {
-        let filters = |config: &Config| -> Vec<(String, Vec<String>, Option<String>)> {
-            let all = config.features.of::<FilterSettings>();
-            let given = |filter: &Filter| {
-                let prefixes = filter.prefixes.iter().map(ToString::to_string).collect();
-                (filter.name.clone(), prefixes, filter.file.clone())
-            };
-            all.filters().map(given).collect()
-        };
-        let now = filters(new);
-        for old in filters(self.settings.config()).iter().filter(|old| !now.contains(old)) {
-            self.settings.lasting.present.forget_filter(&old.0);
+        for name in redefined(self.settings.config(), new) {
+            self.settings.lasting.present.forget_filter(&name);
         }
     }
 
@@ -279,6 +297,16 @@ impl View<'_> {
         let mut rows = rows.iter().filter(|row| row.interface == dev && row.addr == addr);
         rows.find_map(SavedChange::of_neighbor)
     }
+}
+
+/// Names of the source filters whose lists another configuration defines differently, or does not have.
+fn redefined(old: &Config, new: &Config) -> Vec<String> {
+    let [old, new] = [old, new].map(|config| config.features.of::<FilterSettings>());
+    let same = |old: &Filter, new: &Filter| {
+        (&old.name, &old.prefixes, &old.file) == (&new.name, &new.prefixes, &new.file)
+    };
+    let gone = old.filters().filter(|old| !new.filters().any(|new| same(old, new)));
+    gone.map(|filter| filter.name.clone()).collect()
 }
 
 /// Gateways and interfaces of paths, whatever their order.

@@ -185,6 +185,11 @@ impl Lasting {
         number
     }
 
+    /// Whether a configuration waits for its confirmation.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.waiting.is_some()
+    }
+
     /// Number of the configuration that waits, and the seconds that it has left.
     pub(super) fn waiting(&self, now: Instant) -> Option<(u64, u64)> {
         let Waiting { number, until, .. } = self.waiting.as_ref()?;

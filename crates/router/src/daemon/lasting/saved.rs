@@ -44,6 +44,20 @@ impl Changes {
         self.0.insert(subject, change);
     }
 
+    /// Notes a change. One that takes a prefix off a list needs none where the configured list does not have that prefix: so
+    /// changes do not grow with all prefixes that were ever on a list.
+    pub(crate) fn note(&mut self, change: SavedChange, is_configured: bool) {
+        let SavedChange::Filter { filter, edit: FilterEdit::Remove(prefix) } = &change else {
+            return self.set(change);
+        };
+        // What a list has that was read since is not known here.
+        let whole = Subject::Filter(filter.clone(), None);
+        if is_configured || self.0.contains_key(&whole) {
+            return self.set(change);
+        }
+        self.remove(&Subject::Filter(filter.clone(), Some(*prefix)));
+    }
+
     pub(crate) fn remove(&mut self, subject: &Subject) {
         self.0.remove(subject);
     }
@@ -247,6 +261,23 @@ mod tests {
             "source-filter b add 192.0.2.0/24",
         ];
         assert_eq!(lines, want);
+    }
+
+    #[test]
+    fn prefixes_that_come_and_go_leave_nothing() {
+        let mut changes = Changes::default();
+        let note = |changes: &mut Changes, line: &str, is_configured| {
+            changes.note(line.parse().unwrap(), is_configured);
+            changes.all().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let [add, remove] =
+            ["add", "remove"].map(|word| format!("source-filter a {word} 192.0.2.1/32"));
+        assert_eq!(note(&mut changes, &add, false), [&*add]);
+        assert_eq!(note(&mut changes, &remove, false), [""; 0]);
+        assert_eq!(note(&mut changes, &remove, true), [&*remove]);
+        let list = "source-filter a replace list";
+        assert_eq!(note(&mut changes, list, false), [list]);
+        assert_eq!(note(&mut changes, &remove, false), [list, &*remove]);
     }
 
     #[test]

@@ -223,7 +223,7 @@ fn large_bodies_take_little_memory() {
     conserved(&router.stop());
 }
 
-/// Streams last as long as they are read: those of one user leave room for other users.
+/// Streams last as long as they are read, unless there is no room for others.
 #[test]
 fn streams_of_one_user_leave_room_for_others() {
     let Some(lab) = Lab::new() else { return };
@@ -234,10 +234,14 @@ fn streams_of_one_user_leave_room_for_others() {
         [4001, 4002].map(|user| Crowd::begin(&mut crowd_by(user, &reading, 200), events)).into();
     crowds.iter_mut().for_each(|crowd| assert_eq!(crowd.has_come(), 200));
     std::thread::sleep(Duration::from_millis(500));
-    // The readers have what readers may have.
+    // The readers have what readers may have: others have room.
     for _ in 0..5 {
         lab.served(0, "route show");
         lab.served(0, "route replace 203.0.113.0/24 blackhole");
+    }
+    // For their users and for other readers the oldest streams end.
+    for user in [4001, 4002, 4003] {
+        (0..5).for_each(|_| drop(lab.served(user, "route show")));
     }
     drop(crowds);
     lab.served(4003, "route show");

@@ -1,11 +1,13 @@
 //! Connections of the sockets: how many there may be, and whose place a newcomer takes.
 //!
 //! Every client is accepted at once, so that none waits behind clients that send nothing. Where there is no room left, the
-//! connection that has waited longest for its client (for a request, or for the rest of one) ends; one whose request is being
-//! served, or whose stream is being read, never does. So a client that sends its request is served however many others stay
-//! silent. Users have a bound each, and so have all clients of the TCP listener; those who may only read have one in all, so
-//! that there is room for who may change.
+//! connection that has waited longest for its client (for a request, or for the rest of one) ends; where none waits, the oldest
+//! stream, which its client can request again. One whose request is being served otherwise never does. So a client that sends its
+//! request is served however many others stay silent. Users have a bound each, and so have all clients of the TCP listener;
+//! those who may only read have one in all, so that there is room for who may change. A stream of another user ends for a
+//! newcomer only where that user has more connections.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,6 +33,8 @@ pub(super) struct Connection {
     reads_only: bool,
     /// Whether it waits for its client.
     waits: AtomicBool,
+    /// Whether a stream is being sent.
+    streams: AtomicBool,
     end: Notify,
 }
 
@@ -76,7 +80,7 @@ impl Connections {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Room for a client; `None` where all others are being served.
+    /// Room for a client; `None` where all others are being served without a stream.
     pub(super) fn enter(&self, peer: &Peer) -> Option<Room> {
         let (uid, reads_only) = (peer.uid, peer.access < Access::Write);
         let mut open = self.open();
@@ -94,13 +98,24 @@ impl Connections {
         let took_place = place.is_some();
         if let Some(among) = place {
             let waits = |known: &Connection| known.waits.load(Ordering::Relaxed) && among(known);
-            let oldest = open.all.values().find(|known| waits(known))?.clone();
+            let of = |uid| open.all.values().filter(|known| known.uid == uid).count();
+            let streams = |known: &Arc<Connection>| {
+                known.streams.load(Ordering::Relaxed)
+                    && among(known)
+                    && (known.uid == uid || of(known.uid) > of(uid))
+            };
+            let oldest = open.all.values().find(|known| waits(known)).or_else(|| {
+                let streams = open.all.values().filter(|known| streams(known));
+                streams.max_by_key(|known| (of(known.uid), Reverse(known.number)))
+            });
+            let oldest = oldest?.clone();
             open.all.remove(&oldest.number);
             oldest.end.notify_one();
         }
         open.last += 1;
         let (number, waits, end) = (open.last, AtomicBool::new(true), Notify::new());
-        let connection = Arc::new(Connection { number, uid, reads_only, waits, end });
+        let streams = AtomicBool::new(false);
+        let connection = Arc::new(Connection { number, uid, reads_only, waits, streams, end });
         open.all.insert(number, connection.clone());
         drop(open);
         Some(Room { connection, of: self.clone(), took_place })
@@ -127,6 +142,24 @@ impl Work {
 impl Drop for Work {
     fn drop(&mut self) {
         self.0.set_waiting(true);
+    }
+}
+
+/// A stream that is being sent over a connection.
+#[derive(Debug)]
+pub(super) struct Streaming(Arc<Connection>);
+
+impl Streaming {
+    /// Begins a stream: the connection gives way to newcomers meanwhile.
+    pub(super) fn begin(connection: &Arc<Connection>) -> Self {
+        connection.streams.store(true, Ordering::Relaxed);
+        Self(connection.clone())
+    }
+}
+
+impl Drop for Streaming {
+    fn drop(&mut self) {
+        self.0.streams.store(false, Ordering::Relaxed);
     }
 }
 
@@ -187,6 +220,38 @@ mod tests {
         let again = connections.enter(&one);
         assert!(again.is_none() || !again.unwrap().took_place);
         drop(works);
+    }
+
+    #[test]
+    fn streams_give_way_the_oldest_of_the_user_with_most_first() {
+        let connections = Connections::default();
+        let mut rooms = Vec::new();
+        let (mut works, mut streams) = (Vec::new(), Vec::new());
+        for (uid, count) in [(1, MOST_OF_USER), (2, MOST_READERS - MOST_OF_USER)] {
+            for _ in 0..count {
+                let room = connections.enter(&peer(uid, Access::Read)).unwrap();
+                works.push(Work::begin(&room.connection));
+                streams.push(Streaming::begin(&room.connection));
+                rooms.push(room);
+            }
+        }
+        let open = |room: &Room| connections.open().all.contains_key(&room.connection.number);
+        let enter = |uid| {
+            let room = connections.enter(&peer(uid, Access::Read))?;
+            let work = Work::begin(&room.connection);
+            Some((room, work))
+        };
+        // One of its own, one of the user that has most; each newcomer is being served, and stays.
+        let own = enter(1).unwrap();
+        assert!(!open(&rooms[0]) && open(&rooms[1]) && own.0.took_place);
+        let third = enter(3).unwrap();
+        assert!(!open(&rooms[1]) && open(&rooms[2]) && open(&rooms[MOST_OF_USER]));
+        let second = enter(2).unwrap();
+        assert!(!open(&rooms[2]) && open(&own.0) && open(&third.0));
+        // Without streams nobody gives way.
+        streams.clear();
+        assert!(enter(3).is_none());
+        drop(second);
     }
 
     #[test]

@@ -2,10 +2,11 @@
 //! `model.rs`; the handlers are beside them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{Extension, State};
 use axum::response::Response;
 use fingerpost_io::xdp::forward::reasons::LeftAlone;
 use fingerpost_packet::DropReason;
@@ -14,6 +15,7 @@ use tokio::sync::mpsc;
 use utoipa::{IntoParams, ToSchema};
 
 use super::backend::Requests;
+use super::connections::Connection;
 #[cfg(test)]
 use super::error::ErrorDocument;
 use super::error::{ApiError, Code};
@@ -322,6 +324,7 @@ pub(crate) struct TraceQuery {
     (status = 200, body = PacketTrace, content_type = LINES), (status = "default", body = ErrorDocument))))]
 pub(super) async fn trace(
     State(requests): State<Requests>,
+    Extension(connection): Extension<Arc<Connection>>,
     Parameters(query): Parameters<TraceQuery>,
 ) -> Result<Response, ApiError> {
     if !(query.seconds > 0.0 && query.seconds <= LONGEST_TRACE) {
@@ -346,7 +349,7 @@ pub(super) async fn trace(
             }
         }
     });
-    Ok(streamed(body))
+    Ok(streamed(body, &connection))
 }
 
 /// Parameters of `/v1/why`.

@@ -2,14 +2,15 @@
 //!
 //! A stream is a task of the server's thread that requests one piece after the other and puts it into a channel of two;
 //! while that is full it requests nothing. A slow client costs those two pieces, a client that leaves the piece in
-//! progress.
+//! progress. Where there is no room for another client, the oldest stream ends (`connections.rs`).
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use axum::body::{Body, Bytes};
-use axum::extract::State;
+use axum::extract::{Extension, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use hyper::body::Frame;
@@ -18,6 +19,7 @@ use tokio::sync::mpsc;
 use utoipa::IntoParams;
 
 use super::backend::Requests;
+use super::connections::{Connection, Streaming};
 use super::error::ApiError;
 use super::extract::Parameters;
 #[cfg(test)]
@@ -58,6 +60,7 @@ pub(crate) struct RouteFilter {
     (status = 200, body = Route, content_type = LINES), (status = "default", body = ErrorDocument))))]
 pub(super) async fn route_list(
     State(requests): State<Requests>,
+    Extension(connection): Extension<Arc<Connection>>,
     Parameters(filter): Parameters<RouteFilter>,
 ) -> Result<Response, ApiError> {
     let session = requests.call(move |backend| backend.open_routes(&filter)).await??;
@@ -80,7 +83,7 @@ pub(super) async fn route_list(
             }
         }
     });
-    Ok(streamed(body))
+    Ok(streamed(body, &connection))
 }
 
 /// Parameters of `/v1/events`.
@@ -98,6 +101,7 @@ pub(crate) struct EventFilter {
     (status = 200, body = Event, content_type = LINES), (status = "default", body = ErrorDocument))))]
 pub(super) async fn events(
     State(requests): State<Requests>,
+    Extension(connection): Extension<Arc<Connection>>,
     Parameters(EventFilter { mut since }): Parameters<EventFilter>,
 ) -> Result<Response, ApiError> {
     let (to, body) = mpsc::channel(AHEAD);
@@ -123,11 +127,14 @@ pub(super) async fn events(
             }
         }
     });
-    Ok(streamed(body))
+    Ok(streamed(body, &connection))
 }
 
 /// The pieces of a stream, as a body.
-struct Pieces(mpsc::Receiver<io::Result<Bytes>>);
+struct Pieces {
+    pieces: mpsc::Receiver<io::Result<Bytes>>,
+    _streaming: Streaming,
+}
 
 impl hyper::body::Body for Pieces {
     type Data = Bytes;
@@ -137,12 +144,17 @@ impl hyper::body::Body for Pieces {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        self.0.poll_recv(cx).map(|piece| piece.map(|piece| piece.map(Frame::data)))
+        self.pieces.poll_recv(cx).map(|piece| piece.map(|piece| piece.map(Frame::data)))
     }
 }
 
-pub(super) fn streamed(pieces: mpsc::Receiver<io::Result<Bytes>>) -> Response {
-    ([(CONTENT_TYPE, LINES)], Body::new(Pieces(pieces))).into_response()
+/// The pieces of a stream, as the response to a request over a connection.
+pub(super) fn streamed(
+    pieces: mpsc::Receiver<io::Result<Bytes>>,
+    connection: &Arc<Connection>,
+) -> Response {
+    let body = Pieces { pieces, _streaming: Streaming::begin(connection) };
+    ([(CONTENT_TYPE, LINES)], Body::new(body)).into_response()
 }
 
 /// A JSON line each.

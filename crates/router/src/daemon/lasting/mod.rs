@@ -3,7 +3,7 @@
 //! A configuration that must be confirmed is recorded in the state folder before it is applied. While that record is there a
 //! start does not use the unconfirmed text, even where the file of the run has it, but the configuration before: also after
 //! it was rolled back, as the file still has it then. The record goes when a configuration is confirmed or applied for good, or
-//! at a start with another text.
+//! once a run has started with another text: a start that fails decides nothing.
 
 mod history;
 mod saved;
@@ -108,10 +108,9 @@ impl Lasting {
                 );
                 (before, Some(words))
             }
-            record => {
-                if record.is_some() {
-                    self.record(None);
-                }
+            _ => {
+                // The file goes with the start.
+                self.unconfirmed = None;
                 (file, None)
             }
         }
@@ -119,6 +118,9 @@ impl Lasting {
 
     /// Notes with what configuration the run has started. What waited in the last run was not confirmed.
     pub(super) fn started(&mut self, text: &ConfigText) {
+        if self.unconfirmed.is_none() {
+            self.record(None);
+        }
         self.history.end_waiting("the daemon was restarted", self.folder.as_ref());
         self.history.started(text, self.folder.as_ref());
     }
@@ -326,9 +328,15 @@ mod tests {
         let mut run = open();
         assert_eq!(run.starting(bad.clone()).0, good);
         drop(run);
+        // A start with another text that fails changes nothing.
         let other = text("r.toml", "[xdp]\n");
         let mut run = open();
-        assert_eq!(run.starting(other.clone()), (other, None));
+        assert_eq!(run.starting(other.clone()), (other.clone(), None));
+        drop(run);
+        assert_eq!(open().starting(bad.clone()).0, good);
+        let mut run = open();
+        assert_eq!(run.starting(other.clone()), (other.clone(), None));
+        run.started(&other);
         drop(run);
         assert_eq!(open().starting(bad.clone()), (bad, None));
         std::fs::remove_dir_all(path).unwrap();

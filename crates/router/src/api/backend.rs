@@ -188,7 +188,7 @@ pub(crate) trait Backend {
     fn confirm_config(&mut self, by: &Requester) -> Result<ConfigEntry, ApiError>;
     /// Restores the configuration before the one that waits for its confirmation.
     fn undo_config(&mut self, by: &Requester) -> Result<ConfigApplied, ApiError>;
-    /// Waits until the history is written, in a thread of its own; `None` where it is not written.
+    /// Waits until the history is written, in a thread of its own, and fails where it cannot be; `None` where it is not written.
     fn flush_history(&self) -> Option<Job<()>>;
     /// Configurations that were applied, the oldest first.
     fn config_history(&self) -> Vec<ConfigEntry>;

@@ -374,8 +374,11 @@ impl Backend for Daemon {
     fn flush_history(&self) -> Option<Job<()>> {
         let flush = self.settings.lasting.flush()?;
         Some(Box::new(move || {
-            flush();
-            Ok(())
+            let refused = |words| {
+                let words = format!("done, but a restart may not find it: {words}");
+                ApiError::new(Code::Refused, words)
+            };
+            flush().map_err(refused)
         }))
     }
 

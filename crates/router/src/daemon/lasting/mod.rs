@@ -239,8 +239,9 @@ impl Lasting {
         self.folder.as_ref().map(|folder| self.saved.write(folder))
     }
 
-    /// Waits, when it is called, until all of it is written; `None` without a state folder.
-    pub(super) fn flush(&self) -> Option<impl FnOnce() + Send + use<>> {
+    /// Waits, when it is called, until all of it is written; `None` without a state folder. Fails with the first error since
+    /// the last time.
+    pub(super) fn flush(&self) -> Option<impl FnOnce() -> Result<(), String> + Send + use<>> {
         self.folder.as_ref().map(StateFolder::flush)
     }
 

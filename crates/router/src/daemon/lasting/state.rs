@@ -140,12 +140,10 @@ impl StateFolder {
         move || result.recv().unwrap_or_else(|_| Err("nobody writes state any more".to_owned()))
     }
 
-    /// Waits, when it is called, until everything that was ordered before is written.
-    pub(super) fn flush(&self) -> impl FnOnce() + Send + use<> {
-        let (done, result) = mpsc::channel();
-        self.order(Order { name: String::new(), text: None, done: Some(done) });
-        // Errors of files are messages of their own.
-        move || drop(result.recv())
+    /// Waits, when it is called, until everything that was ordered before is written; fails with the first error of a file since
+    /// the last time, which is a message as well.
+    pub(super) fn flush(&self) -> impl FnOnce() -> Result<(), String> + Send + use<> {
+        self.write_now("", None)
     }
 
     fn order(&self, order: Order) {
@@ -173,26 +171,40 @@ impl Drop for StateFolder {
 
 /// Writes files, until nobody orders any more.
 fn carry_out(folder: &Path, queue: &Receiver<Order>, errors: &Mutex<Vec<String>>) {
+    // Of those that nobody waits for, for the next one who waits for all.
+    let mut first = None;
     while let Ok(Order { name, text, done }) = queue.recv() {
         let path = folder.join(&name);
         let written = match text {
-            _ if name.is_empty() => Ok(()),
-            Some(text) => whole(&path, &text),
+            _ if name.is_empty() => first.take().map_or(Ok(()), Err),
+            Some(text) => whole(&path, &text).and_then(|()| sync(folder)),
             None => match fs::remove_file(&path) {
-                Err(error) if error.kind() != ErrorKind::NotFound => {
-                    Err(format!("{}: {error}", path.display()))
-                }
-                _ => Ok(()),
+                Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+                Err(error) => Err(format!("{}: {error}", path.display())),
+                Ok(()) => sync(folder),
             },
         };
         match done {
             // Who does not wait any more has left.
             Some(done) => drop(done.send(written)),
             None => {
+                let error = written.err();
+                first = first.or_else(|| error.clone());
                 let mut errors = errors.lock().unwrap_or_else(PoisonError::into_inner);
-                errors.extend(written.err().map(|error| format!("state: {error}")));
+                errors.extend(error.map(|error| format!("state: {error}")));
             }
         }
+    }
+}
+
+/// Has the disk have the names of the folder: a file that was renamed or deleted is not as before after a crash of the host.
+fn sync(folder: &Path) -> Result<(), String> {
+    match File::open(folder).and_then(|folder| folder.sync_all()) {
+        // Some file systems have no such call.
+        Err(error) if error.kind() != ErrorKind::InvalidInput => {
+            Err(format!("{}: {error}", folder.display()))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -232,13 +244,17 @@ mod tests {
         folder.write("config-1", Some("one".into()));
         folder.write_now("config-3", Some("three".into()))().unwrap();
         assert_eq!(folder.names("config-"), ["config-1", "config-2", "config-3"]);
-        folder.flush()();
+        folder.flush()().unwrap();
         assert!(path.join("config-2").exists());
         folder.write("config-2", None);
         folder.write("none", None);
         folder.write("no/folder", Some(String::new()));
         let failed = folder.write_now("no/folder", Some(String::new()))().unwrap_err();
         assert!(failed.contains("no/folder: No such file"), "{failed}");
+        // Who waits for all gets the error, once.
+        let failed = folder.flush()().unwrap_err();
+        assert!(failed.contains("no/folder: No such file"), "{failed}");
+        folder.flush()().unwrap();
         assert_eq!(folder.take_errors().len(), 1);
         let mode = fs::metadata(path.join("config-1")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);

@@ -151,6 +151,12 @@ pub(crate) fn keep_nothing() {
     let _ = sys::keep_capabilities(0);
 }
 
+/// A thread that reads files which the configuration names keeps what the process has for that.
+pub(crate) fn keep_to_read_files() {
+    // As above.
+    let _ = sys::keep_capabilities(bit(DAC_READ_SEARCH));
+}
+
 /// A thread with packet sockets keeps what opening them again takes, where their interfaces come back.
 pub(crate) fn keep_for_packet_sockets() {
     let held = sys::capabilities().unwrap_or(0);
@@ -243,6 +249,11 @@ mod tests {
             (own, std::thread::spawn(|| sys::capabilities().unwrap()).join().unwrap())
         });
         assert_eq!(inside.join().unwrap(), (0, 0));
+        let reads = std::thread::spawn(|| {
+            keep_to_read_files();
+            sys::capabilities().unwrap()
+        });
+        assert_eq!(reads.join().unwrap(), before & bit(DAC_READ_SEARCH));
         assert_eq!(sys::capabilities().unwrap(), before);
     }
 }

@@ -173,7 +173,7 @@ fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     sys::map_large_allocations();
     log::begin(&options.config.log.level, options.config.log.format);
     let mut daemon = Daemon::start(&options)?;
-    let kept = privilege::keep_to_forward(&files(arguments, &options.config));
+    let kept = privilege::keep_to_forward(&files(arguments.file.as_deref(), &options.config));
     if let Err(error) = kept {
         warn!(target: "run", "capabilities that are not needed any more are kept: {error}");
     }
@@ -291,11 +291,14 @@ fn tcp_listener(config: &ListenConfig) -> Result<Option<TcpServed>, Failure> {
 }
 
 /// The files that a run reads, and may read again.
-fn files(arguments: &Arguments, config: &Config) -> Vec<PathBuf> {
-    let sources = config.source.iter().filter_map(|source| source.path.clone());
+fn files(file: Option<&Path>, config: &Config) -> Vec<PathBuf> {
+    let sources = config.source.iter().flat_map(|source| source.path.iter().chain(&source.updates));
     let features = config.features.each().flat_map(|(_, settings)| settings.files());
     let features = features.map(|(_, path)| PathBuf::from(path));
-    arguments.file.iter().cloned().chain(sources).chain(features).collect()
+    let ListenConfig { certificate, key, client_ca, .. } = &config.listen;
+    let tls = [certificate, key, client_ca].into_iter().flatten();
+    let named = file.map(Path::to_owned).into_iter().chain(sources.chain(tls).cloned());
+    named.chain(features).collect()
 }
 
 /// Serves the control API: for clients, and for SIGHUP.
@@ -433,4 +436,26 @@ impl Print for Report {
 /// Bytes per prefix after the name of an algorithm, where there are enough prefixes.
 fn a_prefix(bytes: Option<f64>) -> String {
     bytes.map_or(String::new(), |bytes| format!(", {bytes:.2} bytes a prefix"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_files_that_are_read_again_are_known() {
+        let mut config = Config::of_text(
+            Path::new("r.toml"),
+            "[[source]]\nkind = \"mrt\"\npath = \"rib\"\nupdates = [\"u1\", \"u2\"]\n[[source]]\nkind = \"file\"\n\
+             path = \"table\"\n[[source_filter]]\nname = \"a\"\naction = \"drop\"\nfile = \"list\"\n",
+            None,
+        )
+        .unwrap();
+        config.listen.certificate = Some("cert".into());
+        config.listen.key = Some("key".into());
+        config.listen.client_ca = Some("ca".into());
+        let files = files(Some(Path::new("r.toml")), &config);
+        let want = ["r.toml", "rib", "u1", "u2", "table", "cert", "key", "ca", "list"];
+        assert_eq!(files, want.map(PathBuf::from));
+    }
 }

@@ -138,7 +138,8 @@ fn failed(file: &Path, error: &io::Error) -> SourceError {
 
 /// Writes the records of all files, until nobody reads them.
 fn carry(files: &[PathBuf], mut to: UnixStream, mistakes: &Sender<String>) {
-    crate::privilege::keep_nothing();
+    // Which are opened one after the other: there may be thousands.
+    crate::privilege::keep_to_read_files();
     for file in files {
         match carry_one(file, &mut to) {
             // The replay was taken away.

@@ -174,6 +174,38 @@ fn neighbors_of_the_file_are_not_saved() {
 }
 
 #[test]
+fn saved_filter_entries_go_when_their_list_is_defined_differently() {
+    let Some(lab) = Lab::new() else { return };
+    let with = |name: &str, prefixes: &str| {
+        let text = CONFIG.replace("\"10.99.0.0/16\"", prefixes);
+        lab.folder.write(name, &text)
+    };
+    let next = with("next.toml", "\"10.99.0.0/16\", \"10.98.0.0/16\"");
+    let router = lab.start();
+    let entries = ["source-filter bad remove 10.99.0.0/16", "source-filter bad add 192.0.2.7/32"];
+    lab.done("source-filter remove bad 10.99.0.0/16 --persist");
+    lab.done("source-filter add bad 192.0.2.7 --persist");
+    assert_eq!(lab.saved(), entries);
+    // A change that is rolled back leaves them.
+    lab.done(&format!("config apply {next} --confirm 60"));
+    lab.done("config rollback");
+    assert_eq!(lab.saved(), entries);
+    assert_eq!(verdict(&router, "10.99.1.1"), "pass");
+    lab.done(&format!("config apply {next} --confirm 60"));
+    lab.done("config confirm");
+    assert_eq!(lab.saved(), [""; 0]);
+    lab.done("source-filter remove bad 10.98.0.0/16 --persist");
+    let last = with("last.toml", "\"10.98.0.0/16\"");
+    lab.done(&format!("config apply {last}"));
+    assert_eq!(lab.saved(), [""; 0]);
+    conserved(&router.stop());
+    std::fs::copy(last, lab.folder.file("router.toml")).expect("both are there");
+    let router = lab.start();
+    assert_eq!(verdict(&router, "10.98.1.1"), "drop");
+    conserved(&router.stop());
+}
+
+#[test]
 fn a_line_that_is_wrong_is_named_and_the_router_starts_without_it() {
     let Some(lab) = Lab::new() else { return };
     std::fs::create_dir_all(lab.folder.file("state")).expect("the folder was made");

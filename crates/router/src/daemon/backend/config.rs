@@ -10,6 +10,7 @@ use fingerpost_packet::feature::row::Item;
 use tracing::{error, info, warn};
 
 use super::features::Ready;
+use super::saving::redefined;
 use super::{Daemon, View};
 use crate::api::access::Requester;
 use crate::api::config::{ConfigApplied, ConfigApply, ConfigEntry, ConfigShown};
@@ -116,6 +117,7 @@ impl Daemon {
             changes: self.settings.lasting.present.clone(),
             neighbors: self.overridden(&new),
         };
+        let redefined = redefined(&before.config, &new);
         let changes = self.change_to(&new, features, Failing::Refused);
         let changes = changes.map_err(|error| self.keep_record(wanted, error))?;
         let lasting = &mut self.settings.lasting;
@@ -123,6 +125,9 @@ impl Daemon {
             let number = lasting.history.running();
             lasting.restore_record();
             return Ok(ConfigApplied { number, changes, confirm_s: None });
+        }
+        if wanted.confirm_s.is_none() {
+            lasting.forget_saved(&redefined);
         }
         let words: Vec<String> = changes.iter().map(ToString::to_string).collect();
         let what = words.join("; ");
@@ -345,6 +350,8 @@ impl Daemon {
     /// Keeps the configuration that waits for its confirmation.
     pub(super) fn confirm(&mut self, by: &Requester) -> Result<ConfigEntry, ApiError> {
         let (mut entry, before) = self.settings.lasting.confirm()?;
+        let redefined = redefined(&before.config, self.settings.config());
+        self.settings.lasting.forget_saved(&redefined);
         let_go(before.states);
         entry.running = true;
         let words = format!("configuration {} is confirmed, by {by}", entry.number);

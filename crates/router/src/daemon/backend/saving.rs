@@ -201,7 +201,7 @@ impl Daemon {
     /// Forgets the changes of commands that end with a change of the configuration: lists that it defines differently.
     pub(super) fn forget_changes(&mut self, new: &Config) {
         for name in redefined(self.settings.config(), new) {
-            self.settings.lasting.present.forget_filter(&name);
+            let _ = self.settings.lasting.present.forget_filter(&name);
         }
     }
 
@@ -300,7 +300,7 @@ impl View<'_> {
 }
 
 /// Names of the source filters whose lists another configuration defines differently, or does not have.
-fn redefined(old: &Config, new: &Config) -> Vec<String> {
+pub(super) fn redefined(old: &Config, new: &Config) -> Vec<String> {
     let [old, new] = [old, new].map(|config| config.features.of::<FilterSettings>());
     let same = |old: &Filter, new: &Filter| {
         (&old.name, &old.prefixes, &old.file) == (&new.name, &new.prefixes, &new.file)

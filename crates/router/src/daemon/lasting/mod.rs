@@ -239,6 +239,17 @@ impl Lasting {
         self.folder.as_ref().map(|folder| self.saved.write(folder))
     }
 
+    /// Forgets the saved changes of source filters, which another configuration defines for good.
+    pub(super) fn forget_saved(&mut self, filters: &[String]) {
+        let mut gone = false;
+        for name in filters {
+            gone |= self.saved.changes.forget_filter(name);
+        }
+        if let Some(folder) = self.folder.as_ref().filter(|_| gone) {
+            self.saved.write_later(folder);
+        }
+    }
+
     /// Waits, when it is called, until all of it is written; `None` without a state folder. Fails with the first error since
     /// the last time.
     pub(super) fn flush(&self) -> Option<impl FnOnce() -> Result<(), String> + Send + use<>> {

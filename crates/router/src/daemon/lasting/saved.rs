@@ -67,9 +67,11 @@ impl Changes {
         self.0.get(subject)
     }
 
-    /// The changes of this filter are none any more.
-    pub(crate) fn forget_filter(&mut self, name: &str) {
+    /// The changes of this filter are none any more. Returns whether there were any.
+    pub(crate) fn forget_filter(&mut self, name: &str) -> bool {
+        let before = self.0.len();
         self.0.retain(|subject, _| !matches!(subject, Subject::Filter(known, _) if known == name));
+        self.0.len() < before
     }
 
     pub(crate) fn all(&self) -> impl Iterator<Item = &SavedChange> {
@@ -156,13 +158,22 @@ impl Saved {
         &self,
         folder: &StateFolder,
     ) -> impl FnOnce() -> Result<(), String> + Send + use<> {
+        folder.write_now(FILE, Some(self.text()))
+    }
+
+    /// Has the file written with what the next flush waits for.
+    pub(super) fn write_later(&self, folder: &StateFolder) {
+        folder.write(FILE, Some(self.text()));
+    }
+
+    fn text(&self) -> String {
         let mut text = HEADING.to_owned();
         let changes = self.changes.all().map(ToString::to_string);
         for line in changes.chain(self.unread.iter().cloned()) {
             text += &line;
             text.push('\n');
         }
-        folder.write_now(FILE, Some(text))
+        text
     }
 }
 
@@ -261,6 +272,8 @@ mod tests {
             "source-filter b add 192.0.2.0/24",
         ];
         assert_eq!(lines, want);
+        assert!(changes.forget_filter("a") && !changes.forget_filter("a"));
+        assert_eq!(changes.all().count(), 3);
     }
 
     #[test]

@@ -317,6 +317,32 @@ fn one_change_waits_at_a_time_and_ends_as_it_is_asked() {
     conserved(&router.stop());
 }
 
+/// A rollback carries out what it can: it takes nothing away that it cannot give back.
+#[test]
+fn a_rollback_leaves_a_source_whose_file_is_gone() {
+    let Some(lab) = Lab::new() else { return };
+    let table = lab.folder.write("table.txt", "203.0.113.0/24 10.0.2.2\n");
+    let with = |name: &str, distance: u8| {
+        let text = format!(
+            "[[source]]\nkind = \"kernel\"\n[[source]]\nkind = \"file\"\npath = {table:?}\ndistance = {distance}\n"
+        );
+        lab.folder.write(name, &text)
+    };
+    let (good, other) = (with("good.toml", 20), with("other.toml", 30));
+    let router = lab.start(&good);
+    let routes = || {
+        let all: Vec<Value> = router.ask_lines("route show");
+        all.iter().filter(|row| row["prefix"] == "203.0.113.0/24").count()
+    };
+    assert_eq!(routes(), 1);
+    let _: Value = router.ask(&format!("config apply {other} --confirm 60"));
+    assert_eq!(routes(), 1);
+    std::fs::remove_file(&table).expect("it was written above");
+    let _: Value = router.ask("config rollback");
+    assert_eq!(routes(), 1);
+    conserved(&router.stop());
+}
+
 /// A source that cannot be opened refuses the whole change: the steps before it are taken back.
 #[test]
 fn a_change_is_applied_as_a_whole_or_not_at_all() {

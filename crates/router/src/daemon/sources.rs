@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
+use fingerpost_lpm::input::{self, MOST_STREAM_BYTES};
 use fingerpost_route::bgp::ribs::Limits;
 use fingerpost_route::source::{
     RouteSource, SessionSpec, SourceError, SourceKind, SourceSpec, Transport, file, find,
@@ -464,6 +465,23 @@ fn open(control: &Control, source: &Source) -> Result<Opened, SourceError> {
     let links = control.links().map(|(link, _, state)| (state.name.clone(), link)).collect();
     let (routes, peer) = (source.routes.clone(), source.peer_choice());
     (kind_of(source).open)(&SourceSpec { name, routes, links, peer, ..SourceSpec::default() })
+}
+
+/// Checks that the file of a source can be read: feeding a source only reports it, and goes without.
+///
+/// # Errors
+/// Why it cannot be read.
+pub(super) fn check_file(source: &Source) -> Result<(), SourceError> {
+    let Some(path) = source.path.as_ref().filter(|_| kind_of(source).transport == Transport::File)
+    else {
+        return Ok(());
+    };
+    let opened = input::open(path, MOST_STREAM_BYTES).map(drop);
+    opened.map_err(|error| SourceError::Io {
+        name: path.display().to_string(),
+        kind: error.kind(),
+        what: error.to_string(),
+    })
 }
 
 /// Opens the files of a replay.

@@ -21,7 +21,7 @@ use crate::config::{Config, Interface, Source};
 use crate::daemon::Said;
 use crate::daemon::features::{Prepared, let_go};
 use crate::daemon::lasting::Before;
-use crate::daemon::sources::{Configured, Sources};
+use crate::daemon::sources::{Configured, Sources, check_file};
 use crate::log;
 
 /// What becomes of one configured source.
@@ -269,8 +269,13 @@ impl Daemon {
                     (configured.feed_again(&mut self.control, at, &source), undo)
                 }
                 Step::Swap(at, source) => {
-                    gone.push(at);
-                    (configured.feed(&mut self.control, &source), Undo::Remove)
+                    let fed = check_file(&source);
+                    let fed = fed.and_then(|()| configured.feed(&mut self.control, &source));
+                    // Without another one in its place it stays.
+                    if fed.is_ok() {
+                        gone.push(at);
+                    }
+                    (fed, Undo::Remove)
                 }
                 Step::Reopen(at, source) => {
                     let old = before(configured, at);

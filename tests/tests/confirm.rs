@@ -317,6 +317,32 @@ fn one_change_waits_at_a_time_and_ends_as_it_is_asked() {
     conserved(&router.stop());
 }
 
+/// What a command had set in the place of the configuration is there again.
+#[test]
+fn a_rollback_restores_neighbors_of_commands() {
+    let Some(lab) = Lab::new() else { return };
+    let [by_file, by_command] = ["02:00:5e:10:00:01", "02:00:5e:10:00:02"];
+    let row = format!(
+        "[[neighbor]]\naddress = \"10.0.2.77\"\nlladdr = {by_file:?}\ninterface = \"r1\"\n"
+    );
+    let good = lab.folder.write("good.toml", &config(ROUTE, &row));
+    let without = lab.folder.write("without.toml", &config(ROUTE, ""));
+    let router = lab.start(&good);
+    let mac = || {
+        let rows: Vec<Value> = router.ask("neighbor show");
+        let found = rows.iter().find(|row| row["addr"] == "10.0.2.77");
+        found.and_then(|row| row["mac"].as_str().map(str::to_owned))
+    };
+    assert_eq!(mac().as_deref(), Some(by_file));
+    let replace = format!("neighbor replace 10.0.2.77 lladdr {by_command} dev r1");
+    assert!(lab.call(&replace).status.success());
+    let _: Value = router.ask(&format!("config apply {without} --confirm 60"));
+    assert_eq!(mac(), None);
+    let _: Value = router.ask("config rollback");
+    assert_eq!(mac().as_deref(), Some(by_command));
+    conserved(&router.stop());
+}
+
 /// A rollback carries out what it can: it takes nothing away that it cannot give back.
 #[test]
 fn a_rollback_leaves_a_source_whose_file_is_gone() {

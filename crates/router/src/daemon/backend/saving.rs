@@ -18,7 +18,7 @@ use crate::api::model::{
     RouteChanged,
 };
 use crate::api::saved::{COMMAND_SOURCE, FilterEdit, SavedChange, Subject};
-use crate::config::Config;
+use crate::config::{Config, StaticNeighbor};
 use crate::daemon::lasting::{Changes, Placed, edit_again, make_again};
 
 impl Daemon {
@@ -239,20 +239,20 @@ impl Daemon {
         self.settings.config_mut().neighbor.clone_from(&new.neighbor);
     }
 
-    /// Neighbors that commands have set and that another configuration sets as well.
+    /// Neighbors that commands have set and that a change to another configuration sets or deletes.
     pub(super) fn overridden(&self, new: &Config) -> Vec<Placed> {
-        let of_new = |change: &SavedChange| {
-            let subject = change.subject();
-            new.neighbor.iter().any(|neighbor| neighbor.placed().1.subject() == subject)
-        };
-        let of_running =
-            |change: &SavedChange| self.configured_neighbors().any(|set| set == *change);
-        if new.neighbor.is_empty() {
+        let touched = touched(&self.settings.config().neighbor, &new.neighbor);
+        if touched.is_empty() {
             return Vec::new();
         }
+        let of_running =
+            |change: &SavedChange| self.configured_neighbors().any(|set| set == *change);
+        let is_touched = |change: &SavedChange| {
+            change.subject().is_some_and(|subject| touched.contains(&subject))
+        };
         let set = self.view().neighbor_list();
         let set = set.iter().filter_map(SavedChange::of_neighbor);
-        let set = set.filter(|change| of_new(change) && !of_running(change));
+        let set = set.filter(|change| is_touched(change) && !of_running(change));
         set.map(|change| ("rollback".to_owned(), change).into()).collect()
     }
 
@@ -299,6 +299,13 @@ impl View<'_> {
     }
 }
 
+/// Subjects of the neighbors that are not the same in both.
+fn touched(old: &[StaticNeighbor], new: &[StaticNeighbor]) -> BTreeSet<Subject> {
+    let gone = old.iter().filter(|old| !new.contains(old));
+    let added = new.iter().filter(|new| !old.contains(new));
+    gone.chain(added).filter_map(|neighbor| neighbor.placed().1.subject()).collect()
+}
+
 /// Names of the source filters whose lists another configuration defines differently, or does not have.
 pub(super) fn redefined(old: &Config, new: &Config) -> Vec<String> {
     let [old, new] = [old, new].map(|config| config.features.of::<FilterSettings>());
@@ -320,4 +327,34 @@ fn by_family(change: &AlgorithmChange) -> impl Iterator<Item = SavedChange> {
     families.map(|family| {
         SavedChange::Algorithm(AlgorithmChange { family: Some(family), name: change.name.clone() })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_touches_the_neighbors_that_differ() {
+        let neighbor = |address: &str, mac: u8| StaticNeighbor {
+            address: address.to_owned(),
+            lladdr: format!("02:00:5e:10:00:{mac:02x}"),
+            interface: "eth0".to_owned(),
+        };
+        let [one, two, other, three] =
+            [("192.0.2.1", 1), ("192.0.2.2", 1), ("192.0.2.2", 2), ("192.0.2.3", 1)]
+                .map(|(address, mac)| neighbor(address, mac));
+        let of = |old: &[&StaticNeighbor], new: &[&StaticNeighbor]| {
+            let [old, new] = [old, new].map(|all| all.iter().copied().cloned().collect::<Vec<_>>());
+            let subjects = touched(&old, &new).into_iter();
+            let addr = |subject| match subject {
+                Subject::Neighbor(_, addr) => addr.to_string(),
+                other => panic!("{other:?}"),
+            };
+            subjects.map(addr).collect::<Vec<_>>()
+        };
+        assert_eq!(of(&[&one, &two], &[&one, &two]), [""; 0]);
+        assert_eq!(of(&[&one, &two], &[&one, &other]), ["192.0.2.2"]);
+        assert_eq!(of(&[&one, &two], &[&two, &three]), ["192.0.2.1", "192.0.2.3"]);
+        assert_eq!(of(&[&one], &[]), ["192.0.2.1"]);
+    }
 }

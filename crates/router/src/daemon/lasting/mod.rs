@@ -41,7 +41,7 @@ pub(super) struct Before {
     pub(super) states: FeatureStates,
     /// What commands had changed.
     pub(super) changes: Changes,
-    /// Neighbors of commands that the configuration sets, too.
+    /// Neighbors of commands that the change sets or deletes.
     pub(super) neighbors: Vec<Placed>,
 }
 

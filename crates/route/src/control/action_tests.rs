@@ -657,6 +657,42 @@ fn snapshots_are_few_and_leave_nothing_behind() {
 }
 
 #[test]
+fn snapshots_remember_only_so_much_alone_and_together() {
+    let mut desk = desk();
+    let change = |desk: &mut Desk, count: u32, octet: u32| {
+        for at in 0..count {
+            let addr = std::net::Ipv4Addr::from_bits(0x0a00_0000 | octet << 16 | at << 8);
+            desk.put(Operation::REPLACE, &format!("{addr}/24"), &via("10.0.1.9")).unwrap();
+        }
+    };
+    let read = |desk: &mut Desk, id| {
+        let mut rows = 0;
+        let done = desk.lab.control.read_snapshot(id, 1000, &mut |_, _| rows += 1);
+        done.map(|more| (more, rows))
+    };
+    let open = |desk: &mut Desk| desk.lab.control.open_snapshot(MAIN_TABLE, 4, None).unwrap();
+    change(&mut desk, 1, 0);
+    let hops = desk.lab.control.next_hops().len();
+    let all = open(&mut desk);
+    let there = read(&mut desk, all).unwrap().1;
+    // 256 of one, 512 of all: in the test.
+    let ids: Vec<SnapshotId> = (0..3).map(|_| open(&mut desk)).collect();
+    change(&mut desk, 200, 1);
+    let done: Vec<_> = ids.into_iter().map(|id| read(&mut desk, id)).collect();
+    let outrun = done.iter().filter(|done| **done == Err(SnapshotError::Outrun)).count();
+    let whole = done.iter().filter(|done| **done == Ok((false, there))).count();
+    assert_eq!((outrun, whole), (1, 2), "{done:?}");
+    let id = open(&mut desk);
+    change(&mut desk, 256, 2);
+    assert_eq!(read(&mut desk, id), Ok((false, there + 200)));
+    let id = open(&mut desk);
+    change(&mut desk, 200, 3);
+    change(&mut desk, 57, 4);
+    assert_eq!(read(&mut desk, id), Err(SnapshotError::Outrun));
+    assert_eq!(desk.lab.control.next_hops().len(), hops);
+}
+
+#[test]
 fn a_route_of_one_address_to_a_link_is_deleted_as_it_was_added() {
     let mut desk = desk();
     let path = Path { gateway: None, link: Some(RIGHT), weight: 1 };

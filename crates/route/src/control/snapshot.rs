@@ -5,7 +5,8 @@
 //! reader: the candidates that a prefix had before its first change since the opening.
 //!
 //! Cost:   nothing on opening; a change ahead of an open reader one entry of an ordered map, once a prefix
-//! Limits: [`MOST_BEFORE`] changed prefixes, [`MOST_OPEN`] snapshots; one that exceeds it is closed
+//! Limits: [`MOST_OPEN`] snapshots; [`MOST_BEFORE`] changed prefixes of one, [`MOST_IN_ALL`] of all: one that exceeds it is
+//!         closed, of all the one with most
 
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
@@ -19,7 +20,11 @@ use crate::nexthop::NextHops;
 use crate::rib::{Candidate, Rib};
 
 /// Changed prefixes that a snapshot remembers: a reader slower than that many changes begins again.
-const MOST_BEFORE: usize = 1 << 20;
+const MOST_BEFORE: usize = if cfg!(test) { 1 << 8 } else { 1 << 20 };
+/// Changed prefixes that all snapshots remember, some 200 MB: clients that read slowly cost no more together.
+const MOST_IN_ALL: usize = 2 * MOST_BEFORE;
+/// Changed prefixes of one snapshot until those of all are summed up.
+const SUMMED_EVERY: usize = MOST_IN_ALL / 128;
 /// Snapshots open at one time.
 const MOST_OPEN: usize = 64;
 
@@ -49,7 +54,7 @@ pub enum SnapshotError {
     #[error("64 readers go through the routes already: try again when one has finished")]
     TooMany,
     /// More changed ahead of the reader than is remembered.
-    #[error("more than 1,048,576 prefixes changed ahead of the reader: begin again")]
+    #[error("more prefixes changed ahead of the reader than are remembered: begin again")]
     Outrun,
     /// It was closed, or never opened.
     #[error("there is no such snapshot")]
@@ -71,11 +76,36 @@ enum AnyView {
     V6(View<u128>),
 }
 
+impl AnyView {
+    /// Changed prefixes that are remembered.
+    fn remembered(&self) -> usize {
+        match self {
+            Self::V4(view) => view.before.len(),
+            Self::V6(view) => view.before.len(),
+        }
+    }
+
+    fn forget(&mut self, hops: &mut NextHops) {
+        match self {
+            Self::V4(view) => view.forget(hops),
+            Self::V6(view) => view.forget(hops),
+        }
+    }
+}
+
 struct Open {
     id: SnapshotId,
     table: u32,
     view: AnyView,
     outrun: bool,
+}
+
+impl Open {
+    /// The reader is too slow: it gets an error, and nothing is remembered any more.
+    fn outrun(&mut self, hops: &mut NextHops) {
+        self.outrun = true;
+        self.view.forget(hops);
+    }
 }
 
 /// All open snapshots.
@@ -222,10 +252,7 @@ impl Snapshots {
     /// Closes a snapshot, if it is open.
     pub(super) fn close(&mut self, id: SnapshotId, hops: &mut NextHops) {
         let Some(at) = self.open.iter().position(|open| open.id == id) else { return };
-        match self.open.swap_remove(at).view {
-            AnyView::V4(mut view) => view.forget(hops),
-            AnyView::V6(mut view) => view.forget(hops),
-        }
+        self.open.swap_remove(at).view.forget(hops);
     }
 
     /// Keeps the candidates of a prefix that is about to change, for the open snapshots ahead of it.
@@ -236,7 +263,8 @@ impl Snapshots {
         tables: &Tables,
         hops: &mut NextHops,
     ) {
-        for open in self.open.iter_mut().filter(|open| open.table == number) {
+        let mut grown = false;
+        for open in self.open.iter_mut().filter(|open| open.table == number && !open.outrun) {
             let table = tables.get(number).expect("tables stay");
             let saved = match (&mut open.view, prefix) {
                 (AnyView::V4(view), AnyPrefix::V4(p)) => view.save(p, table.v4().rib(), hops),
@@ -244,12 +272,21 @@ impl Snapshots {
                 _ => true,
             };
             if !saved {
-                open.outrun = true;
-                match &mut open.view {
-                    AnyView::V4(view) => view.forget(hops),
-                    AnyView::V6(view) => view.forget(hops),
-                }
+                open.outrun(hops);
             }
+            let remembered = open.view.remembered();
+            grown |= remembered > 0 && remembered.is_multiple_of(SUMMED_EVERY);
+        }
+        if grown {
+            self.bound(hops);
+        }
+    }
+
+    /// Closes the snapshots that remember most, until all of them together remember no more than they may.
+    fn bound(&mut self, hops: &mut NextHops) {
+        while self.open.iter().map(|open| open.view.remembered()).sum::<usize>() > MOST_IN_ALL {
+            let most = self.open.iter_mut().max_by_key(|open| open.view.remembered());
+            most.expect("some remember something").outrun(hops);
         }
     }
 }

@@ -223,6 +223,35 @@ fn large_bodies_take_little_memory() {
     conserved(&router.stop());
 }
 
+/// Lists of routes that nobody reads on hold nothing from others, and end.
+#[test]
+fn slow_readers_of_routes_leave_room_for_others() {
+    let Some(lab) = Lab::new() else { return };
+    let (router, socket) = lab.start();
+    // More than sockets and pieces hold: a list of it is not sent as a whole.
+    let lines: String = (0..30_000_u32)
+        .map(|at| format!("100.{}.{}.0/24 10.0.2.2\n", 64 + at / 256, at % 256))
+        .collect();
+    let table = lab.folder.write("table.txt", &lines);
+    let text = format!(
+        "[control]\nread_group = {READERS}\n[[source]]\nkind = \"kernel\"\n[[source]]\nkind = \"file\"\npath = {table:?}\n"
+    );
+    let path = lab.folder.write("more.toml", &text);
+    lab.served(0, &format!("config apply {path}"));
+    let list = "GET /v1/routes HTTP/1.1\r\nhost: x\r\n\r\n";
+    let reading = format!("{socket}.ro");
+    let mut crowds: Vec<Crowd> =
+        [4001, 4002].map(|user| Crowd::begin(&mut crowd_by(user, &reading, 60), list)).into();
+    crowds.iter_mut().for_each(|crowd| assert_eq!(crowd.has_come(), 60));
+    std::thread::sleep(Duration::from_millis(500));
+    for user in [0, 4003, 0, 4001] {
+        lab.served(user, "route show");
+        lab.served(0, "route replace 203.0.113.0/24 blackhole");
+    }
+    drop(crowds);
+    conserved(&router.stop());
+}
+
 /// Streams last as long as they are read, unless there is no room for others.
 #[test]
 fn streams_of_one_user_leave_room_for_others() {

@@ -103,8 +103,8 @@ pub(crate) trait Backend {
     fn route(&self, query: &RouteQuery) -> Result<RouteAnswer, ApiError>;
     /// Adds, changes or deletes a route of the source `command`.
     fn change_route(&mut self, change: &RouteChange) -> Result<RouteChanged, ApiError>;
-    /// Begins a list of the routes of this moment.
-    fn open_routes(&mut self, filter: &RouteFilter) -> Result<Session, ApiError>;
+    /// Begins a list of the routes of this moment; `reads_only`: for a client that may not change anything.
+    fn open_routes(&mut self, filter: &RouteFilter, reads_only: bool) -> Result<Session, ApiError>;
     /// Next routes of a list as JSON lines, and whether there are more.
     fn next_routes(&mut self, session: u64) -> Result<(Vec<u8>, bool), ApiError>;
     /// Events after a sequence number, and the number to continue from. Without a number: from now on.

@@ -44,6 +44,16 @@ impl Connection {
         self.end.notified().await;
     }
 
+    /// Ends the connection, which its client can distinguish from the end of a response.
+    pub(super) fn cut(&self) {
+        self.end.notify_one();
+    }
+
+    /// Whether its client may not change anything.
+    pub(super) fn reads_only(&self) -> bool {
+        self.reads_only
+    }
+
     /// Sets whether the connection waits for its client.
     pub(super) fn set_waiting(&self, waits: bool) {
         // Relaxed, here and below: a single thread serves, and nothing else follows from it.

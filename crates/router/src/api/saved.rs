@@ -302,7 +302,7 @@ async fn collect(requests: &Requests) -> Result<(Vec<SavedChange>, Vec<String>),
             source: Some(COMMAND_SOURCE.to_owned()),
             ..RouteFilter::default()
         };
-        let session = requests.call(move |backend| backend.open_routes(&filter)).await??;
+        let session = requests.call(move |backend| backend.open_routes(&filter, false)).await??;
         let number = session.number();
         loop {
             let piece = requests.call(move |backend| backend.next_routes(number)).await??;

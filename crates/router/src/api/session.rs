@@ -64,6 +64,11 @@ impl<T> Sessions<T> {
         self.open.values()
     }
 
+    /// States of the open sessions, the oldest first, to be changed.
+    pub(crate) fn states_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.open.values_mut()
+    }
+
     /// Closes all sessions, and returns their states.
     pub(crate) fn close_all(&mut self) -> Vec<T> {
         std::mem::take(&mut self.open).into_values().collect()

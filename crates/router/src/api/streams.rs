@@ -8,6 +8,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::{Extension, State};
@@ -27,6 +28,9 @@ use super::{error::ErrorDocument, model::Event, model::Route};
 
 /// Number of pieces that wait for a slow client.
 const AHEAD: usize = 2;
+/// Longest time for which a client that may not change anything leaves a piece of a list unread: others wait for its place, and
+/// the router remembers what changes ahead of it.
+const LONGEST_PIECE: Duration = Duration::from_secs(60);
 /// JSON, a document a line.
 pub(super) const LINES: &str = "application/x-ndjson";
 
@@ -55,7 +59,8 @@ pub(crate) struct RouteFilter {
 }
 
 /// Routes at the moment of the request, a JSON line each, by prefix. However many there are, and however slowly they are
-/// read, neither side holds more than some hundreds.
+/// read, neither side holds more than some hundreds. The connection of a client that may not change anything ends where it
+/// reads nothing for a minute, and where 24 others have begun a list since.
 #[cfg_attr(test, utoipa::path(get, path = "/v1/routes", params(RouteFilter), responses(
     (status = 200, body = Route, content_type = LINES), (status = "default", body = ErrorDocument))))]
 pub(super) async fn route_list(
@@ -63,15 +68,30 @@ pub(super) async fn route_list(
     Extension(connection): Extension<Arc<Connection>>,
     Parameters(filter): Parameters<RouteFilter>,
 ) -> Result<Response, ApiError> {
-    let session = requests.call(move |backend| backend.open_routes(&filter)).await??;
+    let reads_only = connection.reads_only();
+    let session = requests.call(move |b| b.open_routes(&filter, reads_only)).await??;
     let (to, body) = mpsc::channel(AHEAD);
+    let slow = connection.clone();
     tokio::spawn(async move {
         let number = session.number();
         loop {
             match requests.call(move |backend| backend.next_routes(number)).await {
                 Ok(Ok((lines, more))) => {
-                    let left = !lines.is_empty() && to.send(Ok(lines.into())).await.is_err();
-                    if left || !more {
+                    let sent = async {
+                        if lines.is_empty() {
+                            return true;
+                        }
+                        let sent = to.send(Ok(lines.into()));
+                        if !reads_only {
+                            return sent.await.is_ok();
+                        }
+                        let sent = tokio::time::timeout(LONGEST_PIECE, sent).await;
+                        if sent.is_err() {
+                            slow.cut();
+                        }
+                        matches!(sent, Ok(Ok(())))
+                    };
+                    if !sent.await || !more {
                         return;
                     }
                 }

@@ -172,8 +172,8 @@ impl Backend for Daemon {
         self.set_route(change)
     }
 
-    fn open_routes(&mut self, filter: &RouteFilter) -> Result<Session, ApiError> {
-        self.open_list(filter)
+    fn open_routes(&mut self, filter: &RouteFilter, reads_only: bool) -> Result<Session, ApiError> {
+        self.open_list(filter, reads_only)
     }
 
     fn next_routes(&mut self, session: u64) -> Result<(Vec<u8>, bool), ApiError> {

@@ -18,8 +18,15 @@ use crate::api::streams::{RouteFilter, lines};
 /// Prefixes a piece: some 100 us of the daemon's thread.
 const PIECE: usize = 512;
 
+/// Lists at one time of clients that may not change anything, each of two snapshots at most: there is room for others.
+const MOST_OF_READERS: usize = 24;
+
 /// A list of routes in progress.
 pub(in crate::daemon) struct Listing {
+    /// Whether it is for a client that may not change anything.
+    reads_only: bool,
+    /// Whether it has ended for a later one.
+    gave_way: bool,
     filter: Filter,
     table: u32,
     /// Those still to be read, the next one last.
@@ -121,7 +128,11 @@ pub(super) fn prefix(place: &str, text: &str) -> Result<AnyPrefix, ApiError> {
 
 impl Daemon {
     /// Begins a list: what it gives is what there is now.
-    pub(super) fn open_list(&mut self, filter: &RouteFilter) -> Result<Session, ApiError> {
+    pub(super) fn open_list(
+        &mut self,
+        filter: &RouteFilter,
+        reads_only: bool,
+    ) -> Result<Session, ApiError> {
         let parsed = |place: &str, text: &Option<String>| {
             text.as_deref().map(|text| prefix(place, text)).transpose()
         };
@@ -137,7 +148,12 @@ impl Daemon {
             Some(AnyPrefix::V6(_)) => &[6],
             None => &[6, 4],
         };
+        if reads_only {
+            self.make_room();
+        }
         let mut listing = Listing {
+            reads_only,
+            gave_way: false,
             filter: Filter { source, hop, best: filter.best },
             table,
             snapshots: Vec::new(),
@@ -158,6 +174,20 @@ impl Daemon {
             listing.ready.truncate(usize::try_from(listing.left).unwrap_or(usize::MAX));
         }
         Ok(self.requests.lists.open(listing))
+    }
+
+    /// Ends the oldest list of those who may only read, where there are as many as there may be.
+    fn make_room(&mut self) {
+        let is_open = |list: &&mut Listing| list.reads_only && !list.snapshots.is_empty();
+        let mut reading: Vec<_> = self.requests.lists.states_mut().filter(is_open).collect();
+        if reading.len() < MOST_OF_READERS {
+            return;
+        }
+        let oldest = &mut reading[0];
+        oldest.gave_way = true;
+        for snapshot in oldest.snapshots.drain(..) {
+            self.control.close_snapshot(snapshot);
+        }
     }
 }
 
@@ -219,6 +249,12 @@ impl Daemon {
         let Some(mut list) = self.requests.lists.take(number) else {
             return Ok((Vec::new(), false));
         };
+        if list.gave_way {
+            let words = format!(
+                "{MOST_OF_READERS} others read the routes since: try again, and read faster"
+            );
+            return Err(ApiError::new(Code::Refused, words));
+        }
         let mut text = lines(&std::mem::take(&mut list.ready));
         let Some(&snapshot) = list.snapshots.last() else { return Ok((text, false)) };
         let (mut maker, mut sieve) = (RowMaker::new(self.view()), Sieve::new(&list.filter));

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use axum::body::{Body, Bytes};
 use hyper::body::{Frame, SizeHint};
@@ -132,6 +132,10 @@ impl Connections {
     }
 }
 
+/// Largest piece of a response that is given to the server at once. It takes 16 before it waits for the client, and ends the
+/// work when it has the last one: with what the socket holds nothing of most responses is left then.
+const PIECE: usize = 4 << 10;
+
 /// A request that is being served, until its response is sent.
 #[derive(Debug)]
 pub(super) struct Work(Arc<Connection>);
@@ -145,7 +149,7 @@ impl Work {
 
     /// A body at whose end the work ends.
     pub(super) fn with(self, body: Body) -> Body {
-        Body::new(Held { body, _work: self })
+        Body::new(Held { body, rest: Bytes::new(), _work: self })
     }
 }
 
@@ -176,6 +180,8 @@ impl Drop for Streaming {
 /// Body of a response.
 struct Held {
     body: Body,
+    /// What is left of the last frame.
+    rest: Bytes,
     _work: Work,
 }
 
@@ -187,15 +193,32 @@ impl hyper::body::Body for Held {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
+        if self.rest.is_empty() {
+            match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => self.rest = data,
+                    Err(frame) => return Poll::Ready(Some(Ok(frame))),
+                },
+                end => return Poll::Ready(end),
+            }
+        }
+        let len = self.rest.len().min(PIECE);
+        Poll::Ready(Some(Ok(Frame::data(self.rest.split_to(len)))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.rest.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        let rest = u64::try_from(self.rest.len()).unwrap_or(u64::MAX);
+        let body = self.body.size_hint();
+        let mut size = SizeHint::new();
+        if let Some(upper) = body.upper() {
+            size.set_upper(upper.saturating_add(rest));
+        }
+        size.set_lower(body.lower().saturating_add(rest));
+        size
     }
 }
 
@@ -230,6 +253,31 @@ mod tests {
         let again = connections.enter(&one);
         assert!(again.is_none() || !again.unwrap().took_place);
         drop(works);
+    }
+
+    #[test]
+    fn a_large_response_is_work_until_its_last_piece() {
+        use hyper::body::Body as _;
+
+        let room = Connections::default().enter(&peer(1, Access::Read)).unwrap();
+        let sent: Vec<u8> = (0..=255).cycle().take(10 * PIECE + 1).collect();
+        let mut body = Work::begin(&room.connection).with(Body::from(sent.clone()));
+        let mut got = Vec::new();
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        while !body.is_end_stream() {
+            let size = body.size_hint().exact();
+            assert_eq!(size, u64::try_from(sent.len() - got.len()).ok());
+            assert!(!room.connection.waits.load(Ordering::Relaxed));
+            let Poll::Ready(Some(Ok(frame))) = Pin::new(&mut body).poll_frame(&mut cx) else {
+                panic!("there is more");
+            };
+            let data = frame.into_data().unwrap();
+            assert!(data.len() <= PIECE);
+            got.extend_from_slice(&data);
+        }
+        assert_eq!(got, sent);
+        drop(body);
+        assert!(room.connection.waits.load(Ordering::Relaxed));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! history.
 
 use axum::Json;
-use axum::extract::{Extension, Path, State};
+use axum::extract::{Extension, State};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -11,7 +11,7 @@ use super::backend::Requests;
 #[cfg(test)]
 use super::error::ErrorDocument;
 use super::error::{ApiError, Code};
-use super::extract::Document;
+use super::extract::{Document, Segment};
 use super::model::{ConfigChange, ConfigText};
 use super::server::{Answer, run};
 use crate::service::Reloading;
@@ -138,7 +138,7 @@ pub(super) async fn history(State(requests): State<Requests>) -> Answer<Vec<Conf
     (status = 200, body = ConfigShown), (status = "default", body = ErrorDocument))))]
 pub(super) async fn of_history(
     State(requests): State<Requests>,
-    Path(number): Path<String>,
+    Segment(number): Segment,
 ) -> Answer<ConfigShown> {
     let number = number.parse().map_err(|_| {
         ApiError::at(Code::BadRequest, "number", format_args!("`{number}` is no number"))

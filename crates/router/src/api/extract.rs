@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, to_bytes};
-use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::extract::{FromRequest, FromRequestParts, Path, Request};
 use axum::http::header::CONTENT_LENGTH;
 use axum::http::request::Parts;
 use http_body_util::LengthLimitError;
@@ -34,6 +34,20 @@ impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Parameters<T> {
         serde_urlencoded::from_str(query)
             .map(Self)
             .map_err(|error| ApiError::at(Code::BadRequest, "query", error))
+    }
+}
+
+/// The segment of a path that names something.
+pub(super) struct Segment(pub(super) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Segment {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let read = Path::<String>::from_request_parts(parts, state).await;
+        let Path(text) =
+            read.map_err(|error| ApiError::at(Code::BadRequest, "path", error.body_text()))?;
+        Ok(Self(text))
     }
 }
 
@@ -82,4 +96,35 @@ async fn body(body: Body, length: Option<usize>) -> Result<axum::body::Bytes, Ap
             false => ApiError::at(Code::BadRequest, "body", error),
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::StatusCode;
+    use axum::routing::get;
+    use hyper::service::Service;
+    use hyper_util::service::TowerToHyperService;
+
+    use super::super::error::ErrorDocument;
+    use super::*;
+
+    #[test]
+    fn a_path_that_is_no_text_is_answered_as_other_mistakes() {
+        let name = |Segment(name): Segment| async move { name };
+        let routes: axum::Router = axum::Router::new().route("/x/{name}", get(name));
+        let routes = TowerToHyperService::new(routes);
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let answer = |path: &str| {
+            let request = Request::builder().uri(path).body(Body::empty()).unwrap();
+            runtime.block_on(async {
+                let response = Service::call(&routes, request).await.unwrap();
+                (response.status(), to_bytes(response.into_body(), 1000).await.unwrap())
+            })
+        };
+        assert_eq!(answer("/x/a%20b"), (StatusCode::OK, "a b".into()));
+        let (status, body) = answer("/x/%ff");
+        assert_eq!(status, StatusCode::BAD_REQUEST);
+        let ErrorDocument { error } = serde_json::from_slice(&body).unwrap();
+        assert_eq!((error.code, error.place.as_deref()), (Code::BadRequest, Some("path")));
+    }
 }

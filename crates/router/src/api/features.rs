@@ -1,7 +1,7 @@
 //! Interface features over the API: the rows of each.
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -9,6 +9,7 @@ use utoipa::ToSchema;
 use super::backend::Requests;
 #[cfg(test)]
 use super::error::ErrorDocument;
+use super::extract::Segment;
 use super::server::{Answer, run};
 
 /// An interface feature of this program.
@@ -38,7 +39,7 @@ pub(super) async fn features(State(requests): State<Requests>) -> Answer<Vec<Fea
     (status = 200, body = Vec<Object>), (status = "default", body = ErrorDocument))))]
 pub(super) async fn feature(
     State(requests): State<Requests>,
-    Path(name): Path<String>,
+    Segment(name): Segment,
 ) -> Answer<Vec<FeatureRow>> {
     run(requests.call(move |backend| backend.feature_rows(&name)).await??).await.map(Json)
 }

@@ -3,7 +3,6 @@
 //! Plain HTML, CSS, SVG and modules: nothing is built, and nothing comes from another host. The numbers are those of the API.
 
 use axum::Router;
-use axum::extract::Path;
 use axum::http::StatusCode;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderMap, IF_NONE_MATCH};
 use axum::response::{IntoResponse, Response};
@@ -12,6 +11,7 @@ use sha2::{Digest, Sha256};
 
 use super::backend::Requests;
 use super::error::{ApiError, Code};
+use super::extract::Segment;
 
 /// A file of the page: name, content type, content.
 type File = (&'static str, &'static str, &'static str);
@@ -47,9 +47,7 @@ pub(super) fn paths() -> Router<Requests> {
         .route("/", get(|headers: HeaderMap| async move { file("index.html", &headers) }))
         .route(
             "/page/{name}",
-            get(
-                |Path(name): Path<String>, headers: HeaderMap| async move { file(&name, &headers) },
-            ),
+            get(|Segment(name): Segment, headers: HeaderMap| async move { file(&name, &headers) }),
         )
 }
 

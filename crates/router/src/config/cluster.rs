@@ -188,6 +188,78 @@ impl PathRule {
     }
 }
 
+impl Cluster {
+    /// Every key with its value in words, for comparisons; members and links are keys of their own.
+    pub(crate) fn words(&self) -> Vec<(String, String)> {
+        // All of them: a new one does not compile until it is here.
+        let Self {
+            node,
+            mode,
+            rule,
+            id,
+            interface,
+            ethertype,
+            flowlet_ms,
+            probe_ms,
+            probe_multiplier,
+            store,
+            endpoints,
+            prefix,
+            ttl_s,
+            hold_s,
+            ca,
+            cert,
+            key,
+            user,
+            password_file,
+            token_file,
+            member,
+            link,
+        } = self;
+        let text = |text: &Option<String>| text.clone().unwrap_or_else(|| "none".to_owned());
+        let file = |path: &Option<PathBuf>| text(&path.as_ref().map(|p| p.display().to_string()));
+        let keys = [
+            ("node", node.clone()),
+            ("mode", mode.name().to_owned()),
+            ("rule", rule.name().to_owned()),
+            ("id", id.to_string()),
+            ("interface", interface.clone()),
+            ("ethertype", format!("{ethertype:#06x}")),
+            ("flowlet_ms", flowlet_ms.to_string()),
+            ("probe_ms", probe_ms.to_string()),
+            ("probe_multiplier", probe_multiplier.to_string()),
+            ("store", store.clone()),
+            ("endpoints", endpoints.join(", ")),
+            ("prefix", text(prefix)),
+            ("ttl_s", ttl_s.to_string()),
+            ("hold_s", hold_s.to_string()),
+            ("ca", file(ca)),
+            ("cert", file(cert)),
+            ("key", file(key)),
+            ("user", text(user)),
+            ("password_file", file(password_file)),
+            ("token_file", file(token_file)),
+        ];
+        let members = member.iter().map(|member| {
+            let ClusterMember { id, number, loopback, loopback6, weight } = member;
+            let number = number.map_or("no number".to_owned(), |number| format!("number {number}"));
+            let loopbacks =
+                [loopback.map(|addr| addr.to_string()), loopback6.map(|addr| addr.to_string())];
+            let loopbacks: String =
+                loopbacks.into_iter().flatten().map(|addr| format!(", loopback {addr}")).collect();
+            (format!("member {id}"), format!("{number}{loopbacks}, weight {weight}"))
+        });
+        let links = link.iter().map(|link| {
+            let ClusterLink { interface, peer, rate } = link;
+            let peer = peer.as_ref().map_or("all members".to_owned(), |peer| format!("to {peer}"));
+            let rate = rate.as_ref().map_or(String::new(), |rate| format!(", rate {rate}"));
+            (format!("link {interface}"), peer + &rate)
+        });
+        let keys = keys.into_iter().map(|(key, words)| (key.to_owned(), words));
+        keys.chain(members).chain(links).collect()
+    }
+}
+
 fn first() -> u8 {
     1
 }

@@ -17,7 +17,7 @@ use crate::api::config::{ConfigApplied, ConfigApply, ConfigEntry, ConfigShown};
 use crate::api::error::{ApiError, Code, Detail};
 use crate::api::model::{AlgorithmChange, ConfigChange, ConfigText};
 use crate::api::saved::Subject;
-use crate::config::{Config, Interface, Source};
+use crate::config::{Cluster, Config, Interface, Source};
 use crate::daemon::Said;
 use crate::daemon::features::{Prepared, let_go};
 use crate::daemon::lasting::Before;
@@ -474,11 +474,7 @@ impl Running {
         changes.word("control.read_group", &read, &new_read, true);
         changes.word("control.write_group", &write, &new_write, true);
         changes.word("listen", &old.listen.words(), &new.listen.words(), true);
-        let cluster = |config: &Config| config.cluster.as_ref().map(|c| format!("node {}", c.node));
-        if old.cluster != new.cluster {
-            let (was, is) = (cluster(old), cluster(new));
-            changes.push("cluster", was, is, true);
-        }
+        changes.cluster(old.cluster.as_ref(), new.cluster.as_ref());
         changes.0
     }
 
@@ -558,6 +554,22 @@ impl Changes {
         }
     }
 
+    fn cluster(&mut self, from: Option<&Cluster>, to: Option<&Cluster>) {
+        let (Some(from), Some(to)) = (from, to) else {
+            let node = |cluster: &Cluster| format!("node {}", cluster.node);
+            return self.push_if("cluster", from.map(node), to.map(node), true);
+        };
+        let (from, mut to) = (from.words(), to.words());
+        for (key, was) in from {
+            let at = to.iter().position(|(other, _)| *other == key);
+            let is = at.map(|at| to.remove(at).1);
+            self.push_if(&format!("cluster {key}"), Some(was), is, true);
+        }
+        for (key, is) in to {
+            self.push(&format!("cluster {key}"), None, Some(is), true);
+        }
+    }
+
     fn features(&mut self, from: &FeatureSettings, to: &FeatureSettings) {
         let items = |all: &FeatureSettings| -> Vec<Item> {
             all.each().flat_map(|(_, settings)| settings.items()).collect()
@@ -618,6 +630,39 @@ fn settings(source: &Source) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_change_of_a_cluster_names_its_keys() {
+        let of = |text: &str| {
+            let text = format!("[cluster]\nnode = \"a\"\n{text}");
+            Config::of_text(Path::new("r.toml"), &text, None).unwrap().cluster
+        };
+        let members = |more: &str| {
+            format!(
+                "[[cluster.member]]\nid = \"a\"\nloopback = \"192.0.2.1\"\n{more}\
+                 [[cluster.link]]\ninterface = \"int0\"\n"
+            )
+        };
+        let other = "[[cluster.member]]\nid = \"b\"\nnumber = 2\nloopback = \"192.0.2.2\"\n";
+        let old = of(&members(other));
+        let diff = |old: Option<&Cluster>, new: Option<&Cluster>| {
+            let mut changes = Changes::default();
+            changes.cluster(old, new);
+            changes.0.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(diff(old.as_ref(), old.as_ref()), [""; 0]);
+        let third =
+            other.replace("\"b\"", "\"c\"").replace('2', "3").replace("193.0.3.3", "192.0.2.3");
+        let new = of(&format!("mode = \"direct\"\n{}", members(&third)));
+        let changed = diff(old.as_ref(), new.as_ref());
+        let want = [
+            "cluster mode: vlb -> direct (needs a restart)",
+            "cluster member b: - number 2, loopback 192.0.2.2, weight 1 (needs a restart)",
+            "cluster member c: + number 3, loopback 192.0.2.3, weight 1 (needs a restart)",
+        ];
+        assert_eq!(changed, want);
+        assert_eq!(diff(None, old.as_ref()).len(), 1);
+    }
 
     #[test]
     fn interfaces_are_those_of_the_file_and_of_the_command_line() {

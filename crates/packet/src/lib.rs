@@ -1,14 +1,5 @@
 //! Packets in, elements, packets out.
 
-#![cfg_attr(
-    not(feature = "click"),
-    allow(
-        dead_code,
-        unused_imports,
-        reason = "some of what elements share is used by those of Click alone"
-    )
-)]
-
 #[cfg(any(test, feature = "testing"))]
 pub mod cases;
 mod classes;

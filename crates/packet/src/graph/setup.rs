@@ -70,8 +70,10 @@ pub struct Setup<'a> {
     /// Set by an element to end the router.
     pub stop: &'a Arc<AtomicBool>,
     /// Elements that decide what the end is: while there is one, [`Setup::stop`] is an event to it.
+    #[cfg_attr(not(feature = "click"), expect(dead_code, reason = "elements of Click alone use it"))]
     pub(crate) managers: &'a Arc<AtomicUsize>,
     /// The handlers of the graph, once they are installed.
+    #[cfg_attr(not(feature = "click"), expect(dead_code, reason = "elements of Click alone use it"))]
     pub(crate) installed: &'a Installed,
     /// What it may open: files that arguments name are opened by this, and by nothing else.
     pub policy: &'a OpenPolicy,
@@ -113,6 +115,7 @@ pub(crate) struct Around<'a> {
     /// Route tables by element.
     pub(crate) tables: &'a mut HashMap<usize, Shown>,
     /// What elements share with those that name them.
+    #[cfg_attr(not(feature = "click"), expect(dead_code, reason = "elements of Click alone use it"))]
     pub(crate) shared: &'a mut HashMap<usize, Kept>,
 }
 
@@ -198,6 +201,14 @@ impl Setup<'_> {
         values.into_iter().collect::<Result<_, _>>().map(Some)
     }
 
+    /// Exit of packets that cannot continue: an output, if it is used, or a drop.
+    pub fn exit(&self, output: u16, reason: DropReason) -> Exit {
+        Exit { output: Some(output).filter(|&output| u32::from(output) < self.outputs), reason }
+    }
+}
+
+#[cfg(feature = "click")]
+impl Setup<'_> {
     /// Number of the element in its configuration.
     pub(crate) fn number(&self) -> usize {
         self.around.number
@@ -223,11 +234,6 @@ impl Setup<'_> {
     pub(crate) fn name(&self) -> &str {
         let elements = self.around.configuration.map_or(&[][..], Configuration::elements);
         elements.get(self.around.number).map_or("", |element| &element.name)
-    }
-
-    /// Exit of packets that cannot continue: an output, if it is used, or a drop.
-    pub fn exit(&self, output: u16, reason: DropReason) -> Exit {
-        Exit { output: Some(output).filter(|&output| u32::from(output) < self.outputs), reason }
     }
 }
 

@@ -32,5 +32,6 @@ pub(crate) use source::Sources;
 pub(crate) use source::short;
 pub use source::{Errors, Place, Problems, Report, Span};
 pub use text::Text;
+#[cfg(feature = "click")]
 pub(crate) use value::unquote;
 pub use value::{Around, Bandwidth, Value};

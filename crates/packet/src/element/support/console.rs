@@ -27,6 +27,7 @@ pub fn collected() -> Written {
 }
 
 /// Writes to standard output.
+#[cfg(feature = "click")]
 pub(crate) fn out(text: &str) {
     if !is_kept(text, |written| &mut written.out) {
         let mut out = std::io::stdout().lock();

@@ -5,6 +5,8 @@
 
 use crate::frame::wire::icmp::{PROTOCOL_ICMP, PROTOCOL_ICMPV6};
 use crate::frame::wire::protocol;
+#[cfg(feature = "click")]
+use crate::language::Value as _;
 
 /// Names, and what they stand for.
 pub(crate) type Names = [(&'static str, u16)];
@@ -12,6 +14,13 @@ pub(crate) type Names = [(&'static str, u16)];
 /// What a name stands for.
 pub(crate) fn number(names: &Names, name: &str) -> Option<u16> {
     names.iter().find(|entry| entry.0 == name).map(|entry| entry.1)
+}
+
+/// Number of a protocol that a name or a number stands for; names also in capitals.
+#[cfg(feature = "click")]
+pub(crate) fn protocol(text: &str) -> Option<u8> {
+    let named = number(PROTOCOLS, &text.to_ascii_lowercase());
+    named.and_then(|number| u8::try_from(number).ok()).or_else(|| u8::read(text).ok())
 }
 
 pub(crate) const PROTOCOLS: &Names = &[

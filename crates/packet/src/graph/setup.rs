@@ -70,10 +70,16 @@ pub struct Setup<'a> {
     /// Set by an element to end the router.
     pub stop: &'a Arc<AtomicBool>,
     /// Elements that decide what the end is: while there is one, [`Setup::stop`] is an event to it.
-    #[cfg_attr(not(feature = "click"), expect(dead_code, reason = "elements of Click alone use it"))]
+    #[cfg_attr(
+        not(feature = "click"),
+        expect(dead_code, reason = "elements of Click alone use it")
+    )]
     pub(crate) managers: &'a Arc<AtomicUsize>,
     /// The handlers of the graph, once they are installed.
-    #[cfg_attr(not(feature = "click"), expect(dead_code, reason = "elements of Click alone use it"))]
+    #[cfg_attr(
+        not(feature = "click"),
+        expect(dead_code, reason = "elements of Click alone use it")
+    )]
     pub(crate) installed: &'a Installed,
     /// What it may open: files that arguments name are opened by this, and by nothing else.
     pub policy: &'a OpenPolicy,
@@ -115,7 +121,10 @@ pub(crate) struct Around<'a> {
     /// Route tables by element.
     pub(crate) tables: &'a mut HashMap<usize, Shown>,
     /// What elements share with those that name them.
-    #[cfg_attr(not(feature = "click"), expect(dead_code, reason = "elements of Click alone use it"))]
+    #[cfg_attr(
+        not(feature = "click"),
+        expect(dead_code, reason = "elements of Click alone use it")
+    )]
     pub(crate) shared: &'a mut HashMap<usize, Kept>,
 }
 

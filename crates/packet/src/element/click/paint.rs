@@ -3,8 +3,7 @@
 //! Source: Click's elements of these names. A router paints packets by their ingress port, and so
 //! finds those that leave by the same one.
 
-use std::sync::Arc;
-
+use crate::element::support::copies::Copies;
 use crate::element::support::setting::Setting;
 use crate::frame::counters::{Count, PerWorker};
 use crate::frame::{Batch, DropReason};
@@ -35,7 +34,7 @@ pub(crate) const TEE: ElementClass = ElementClass {
         let counts = failed.clone();
         let made = Made::new(move |instance| PaintTee {
             color: each.clone(),
-            failed: counts.add(instance),
+            copies: Copies::new(counts.add(instance)),
         });
         Ok(color.handled(made.counter("failed", &failed), "color"))
     },
@@ -70,8 +69,7 @@ impl Element for Paint {
 
 struct PaintTee {
     color: Setting<u8>,
-    /// Copies for which there was no frame.
-    failed: Arc<Count>,
+    copies: Copies,
 }
 
 impl Element for PaintTee {
@@ -79,10 +77,7 @@ impl Element for PaintTee {
         let color = self.color.get();
         for i in 0..batch.len() {
             if batch.meta()[i].paint == color {
-                match batch.copy(i) {
-                    Some(packet) => cx.originate(1, packet),
-                    None => self.failed.add(1),
-                }
+                self.copies.send(batch, i, 1, cx);
             }
         }
     }

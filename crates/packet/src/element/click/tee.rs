@@ -2,12 +2,11 @@
 //!
 //! Source: Click's `Tee`. The first output gets the packet itself, and copies follow it; they count as packets of our own making.
 
+use crate::element::support::copies::Copies;
 use crate::frame::Batch;
 use crate::frame::counters::{Count, PerWorker};
 use crate::graph::{Context, Element, ElementClass, Made};
 use crate::language::ClassSpec;
-use std::sync::Arc;
-
 pub(crate) const CLASS: ElementClass = ElementClass {
     spec: ClassSpec::new("Tee", "1/1-", "h/h", "x/x"),
     summary: "sends a copy of each packet to each output",
@@ -23,15 +22,14 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         let outputs = u16::try_from(setup.outputs).unwrap_or(u16::MAX);
         let failed = setup.keep::<PerWorker<Count>>();
         let shown = failed.clone();
-        let made = move |instance| Tee { outputs, failed: failed.add(instance) };
+        let made = move |instance| Tee { outputs, copies: Copies::new(failed.add(instance)) };
         Ok(Made::new(made).counter("failed", &shown))
     },
 };
 
 struct Tee {
     outputs: u16,
-    /// Copies for which there was no frame.
-    failed: Arc<Count>,
+    copies: Copies,
 }
 
 impl Element for Tee {
@@ -39,12 +37,7 @@ impl Element for Tee {
         // The packets themselves go first, to output 0: in Click a packet finishes its path from one output before
         // the copy for the next one is made.
         for output in 1..self.outputs {
-            for i in 0..batch.len() {
-                match batch.copy(i) {
-                    Some(packet) => cx.originate(output, packet),
-                    None => self.failed.add(1),
-                }
-            }
+            self.copies.send_all(batch, output, cx);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod allowance;
 pub mod console;
+pub(crate) mod copies;
 pub(crate) mod icmp_errors;
 pub(crate) mod lookups;
 pub mod own_addrs;

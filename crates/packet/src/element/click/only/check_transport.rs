@@ -5,8 +5,9 @@
 
 use std::sync::Arc;
 
-use crate::element::click::only::summary::fields::{Seen, word};
+use crate::element::click::only::seen::{Seen, word};
 use crate::frame::counters::{Count, PerWorker};
+use crate::frame::wire::Ip4;
 use crate::frame::wire::checksum::{checksum, pseudo_v4};
 use crate::frame::wire::icmp::PROTOCOL_ICMP;
 use crate::frame::wire::protocol::{TCP as PROTOCOL_TCP, UDP as PROTOCOL_UDP};
@@ -58,7 +59,11 @@ struct Check {
 impl Check {
     fn is_good(&self, frame: &[u8], network: usize) -> bool {
         let seen = Seen::bare(frame, network);
-        let Some(ip) = seen.ip().filter(|ip| ip[9] == self.protocol) else { return false };
+        let Some(ip) = seen.ip() else { return false };
+        let Some(header) = Ip4::at(ip, 0).filter(|header| header.protocol() == self.protocol)
+        else {
+            return false;
+        };
         let Some((_, transport)) = seen.transport() else { return true };
         let whole = match self.protocol {
             PROTOCOL_TCP => {
@@ -69,12 +74,11 @@ impl Check {
             }
             _ => transport.len() >= 8,
         };
-        let stated = word(ip, 2).map_or(0, usize::from);
         if !whole {
             return false;
         }
         // What was not captured cannot be summed.
-        if ip.len() < stated {
+        if ip.len() < header.total_len() {
             return true;
         }
         let transport = match self.protocol {
@@ -90,9 +94,9 @@ impl Check {
         if self.protocol == PROTOCOL_ICMP {
             return checksum(transport) == 0;
         }
-        let ends = |at: usize| [ip[at], ip[at + 1], ip[at + 2], ip[at + 3]];
         let length = u16::try_from(transport.len()).unwrap_or(u16::MAX);
-        pseudo_v4(ends(12), ends(16), self.protocol, length).bytes(transport).finish() == 0
+        let (src, dst) = (header.src().to_be_bytes(), header.dst().to_be_bytes());
+        pseudo_v4(src, dst, self.protocol, length).bytes(transport).finish() == 0
     }
 }
 

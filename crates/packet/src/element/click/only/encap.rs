@@ -6,10 +6,9 @@
 use std::net::Ipv4Addr;
 
 use crate::element::click::front::grow;
-use crate::element::click::only::summary::fields::protocol as protocol_of;
 use crate::element::click::only::summary::fill_checksums;
 use crate::element::support::setting::Setting;
-use crate::filter::names::{ICMP_TYPES, PROTOCOLS, number};
+use crate::filter::names::{ICMP_TYPES, number, protocol};
 use crate::frame::wire::icmp::PROTOCOL_ICMP;
 use crate::frame::wire::protocol::UDP;
 use crate::frame::{Batch, Hop};
@@ -26,8 +25,7 @@ pub(crate) const IP: ElementClass = ElementClass {
         let header = Header::read(setup);
         setup.args.finish()?;
         let text = kind.raw();
-        let named = number(PROTOCOLS, text).and_then(|number| u8::try_from(number).ok());
-        let Some(protocol) = named.or_else(|| protocol_of(text)) else {
+        let Some(protocol) = protocol(text) else {
             return Err(setup.args.refuse(&kind, &format!("PROTO: `{text}` is no protocol")));
         };
         made(Header { protocol, ..header? }, src?, dst?, Vec::new(), true)

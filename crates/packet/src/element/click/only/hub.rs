@@ -2,8 +2,7 @@
 //!
 //! Source: Click's `Hub`.
 
-use std::sync::Arc;
-
+use crate::element::support::copies::Copies;
 use crate::frame::counters::{Count, PerWorker};
 use crate::frame::{Batch, DropReason};
 use crate::graph::{Context, Element, ElementClass, Made};
@@ -17,15 +16,15 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         let outputs = u16::try_from(setup.outputs).unwrap_or(u16::MAX);
         let failed = setup.keep::<PerWorker<Count>>();
         let shown = failed.clone();
-        let made = Made::new(move |instance| Hub { outputs, failed: failed.add(instance) });
+        let made =
+            Made::new(move |instance| Hub { outputs, copies: Copies::new(failed.add(instance)) });
         Ok(made.counter("failed", &shown))
     },
 };
 
 struct Hub {
     outputs: u16,
-    /// Copies for which there was no frame.
-    failed: Arc<Count>,
+    copies: Copies,
 }
 
 impl Element for Hub {
@@ -33,12 +32,7 @@ impl Element for Hub {
         let mut others = (0..self.outputs).filter(|&output| output != input);
         let first = others.next();
         for output in others {
-            for i in 0..batch.len() {
-                match batch.copy(i) {
-                    Some(packet) => cx.originate(output, packet),
-                    None => self.failed.add(1),
-                }
-            }
+            self.copies.send_all(batch, output, cx);
         }
         for i in 0..batch.len() {
             match first {

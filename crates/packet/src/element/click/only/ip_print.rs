@@ -10,7 +10,7 @@ use std::net::Ipv4Addr;
 use crate::element::click::only::annotations::Annotations;
 use crate::element::click::only::clock::seconds;
 use crate::element::click::only::console;
-use crate::element::click::only::summary::fields::{Seen, long, word};
+use crate::element::click::only::seen::{Seen, long, word};
 use crate::element::support::setting::Setting;
 use crate::frame::wire::ETHER_BYTES;
 use crate::frame::wire::icmp::PROTOCOL_ICMP;

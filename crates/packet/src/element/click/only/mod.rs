@@ -16,6 +16,7 @@ pub(crate) mod null;
 pub(crate) mod rewriter;
 pub(crate) mod round_robin_switch;
 pub(crate) mod script;
+pub(crate) mod seen;
 pub(crate) mod set_timestamp;
 pub(crate) mod stride_sched;
 pub(crate) mod summary;

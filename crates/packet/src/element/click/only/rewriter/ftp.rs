@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::pattern::FlowId;
 use super::{Core, lock, named, packet};
-use crate::element::click::only::summary::fields::{Seen, long};
+use crate::element::click::only::seen::{Seen, long};
 use crate::element::click::only::summary::fill_checksums;
 use crate::frame::wire::protocol::TCP;
 use crate::frame::{Batch, DropReason};

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::{Core, lock, named, packet};
-use crate::element::click::only::summary::fields::{long, word};
+use crate::element::click::only::seen::{long, word};
 use crate::frame::wire::IP4_BYTES;
 use crate::frame::wire::checksum::checksum;
 use crate::frame::wire::icmp::PROTOCOL_ICMP;

@@ -2,7 +2,7 @@
 
 use super::pattern::FlowId;
 use super::tcp::Deltas;
-use crate::element::click::only::summary::fields::{Seen, long, word};
+use crate::element::click::only::seen::{Seen, long, word};
 use crate::frame::wire::checksum::{update, update_long};
 use crate::frame::wire::protocol::{TCP, UDP};
 

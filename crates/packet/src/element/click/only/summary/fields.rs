@@ -8,8 +8,11 @@ use std::net::Ipv4Addr;
 use super::tcp_options;
 use crate::element::click::only::annotations::Annotations;
 use crate::element::click::only::clock::{SECOND_NS, read_seconds, seconds};
-use crate::frame::Batch;
+use crate::element::click::only::seen::{Seen, long, word};
+use crate::filter::names;
+use crate::frame::wire::Ip4;
 use crate::frame::wire::icmp::PROTOCOL_ICMP;
+use crate::frame::wire::ip4::{DONT_FRAGMENT, FRAGMENT_OFFSET, MORE_FRAGMENTS};
 use crate::frame::wire::protocol::{TCP, UDP};
 use crate::language::{Value, unquote};
 
@@ -147,80 +150,7 @@ impl Field {
     }
 }
 
-/// A packet, as fields are read from it.
-#[derive(Clone, Copy)]
-pub(crate) struct Seen<'a> {
-    /// The whole frame.
-    pub(crate) frame: &'a [u8],
-    /// Where the network header is.
-    pub(crate) network: usize,
-    pub(crate) paint: u8,
-    pub(crate) annotations: Annotations,
-}
-
-impl<'a> Seen<'a> {
-    /// Packet `i` of a batch.
-    pub(crate) fn packet(batch: &'a Batch, i: usize) -> Self {
-        let meta = batch.meta()[i];
-        Self {
-            frame: batch.bytes(i),
-            network: meta.network.into(),
-            paint: meta.paint,
-            annotations: Annotations::of(batch, i),
-        }
-    }
-
-    /// A frame without annotations.
-    pub(crate) fn bare(frame: &'a [u8], network: usize) -> Self {
-        Self { frame, network, paint: 0, annotations: Annotations::default() }
-    }
-}
-
-/// Two bytes of a header.
-pub(crate) fn word(bytes: &[u8], at: usize) -> Option<u16> {
-    bytes.get(at..at + 2).map(|b| u16::from_be_bytes([b[0], b[1]]))
-}
-
-/// Four bytes of a header.
-pub(crate) fn long(bytes: &[u8], at: usize) -> Option<u32> {
-    bytes.get(at..at + 4).map(|b| u32::from_be_bytes([b[0], b[1], b[2], b[3]]))
-}
-
-impl<'a> Seen<'a> {
-    /// The packet from its IPv4 header on, as long as it states.
-    pub(crate) fn ip(&self) -> Option<&'a [u8]> {
-        let packet = self.frame.get(self.network..)?;
-        let whole = packet.len() >= 20 && packet[0] >> 4 == 4;
-        let stated = usize::from(word(packet, 2)?);
-        whole.then(|| &packet[..packet.len().min(stated.max(20))])
-    }
-
-    /// Its transport header, of a protocol, where it is no later fragment.
-    pub(crate) fn transport(&self) -> Option<(u8, &'a [u8])> {
-        let ip = self.ip()?;
-        let first = word(ip, 6)? & 0x1fff == 0;
-        let header = usize::from(ip[0] & 15) * 4;
-        ip.get(header..).filter(|_| first).map(|transport| (ip[9], transport))
-    }
-
-    fn of(&self, protocol: u8) -> Option<&'a [u8]> {
-        self.transport().filter(|(found, _)| *found == protocol).map(|(_, transport)| transport)
-    }
-
-    /// What is behind the transport header, or behind the network header.
-    pub(crate) fn payload(&self) -> Option<&'a [u8]> {
-        let ip = self.ip()?;
-        let Some((protocol, transport)) = self.transport() else {
-            return ip.get(usize::from(ip[0] & 15) * 4..);
-        };
-        let header = match protocol {
-            TCP => usize::from(transport.get(12)? >> 4) * 4,
-            UDP | PROTOCOL_ICMP => 8,
-            _ => 0,
-        };
-        Some(transport.get(header..).unwrap_or_default())
-    }
-
+impl Seen<'_> {
     /// Text of a field; `None` where the packet does not have it.
     pub(crate) fn text(&self, field: Field) -> Option<String> {
         let a = &self.annotations;
@@ -229,7 +159,7 @@ impl<'a> Seen<'a> {
             let digits: Vec<String> = bytes.iter().map(|b| format!("{b:02X}")).collect();
             Some(digits.join("-"))
         };
-        let ip = || self.ip();
+        let header = || Ip4::at(self.ip()?, 0);
         let number = |number: u16| number.to_string();
         Some(match field {
             Field::None => return None,
@@ -245,32 +175,32 @@ impl<'a> Seen<'a> {
             Micros => (a.timestamp_ns.rem_euclid(SECOND_NS) / 1000).to_string(),
             MicrosInAll => a.timestamp_ns.div_euclid(1000).to_string(),
             FirstTimestamp => seconds(a.first_ns),
-            Src => Ipv4Addr::from_bits(long(ip()?, 12)?).to_string(),
-            Dst => Ipv4Addr::from_bits(long(ip()?, 16)?).to_string(),
-            Len => number(word(ip()?, 2)?),
-            Proto => match ip()?[9] {
+            Src => Ipv4Addr::from_bits(header()?.src()).to_string(),
+            Dst => Ipv4Addr::from_bits(header()?.dst()).to_string(),
+            Len => header()?.total_len().to_string(),
+            Proto => match header()?.protocol() {
                 TCP => "T".into(),
                 UDP => "U".into(),
                 PROTOCOL_ICMP => "I".into(),
                 other => other.to_string(),
             },
-            Id => number(word(ip()?, 4)?),
-            Tos => ip()?[1].to_string(),
-            Ttl => ip()?[8].to_string(),
-            Sum => number(word(ip()?, 10)?),
-            HeaderLen => (ip()?[0] & 15).to_string(),
-            Frag => match word(ip()?, 6)? {
-                bits if bits & 0x1fff != 0 => "f".into(),
-                bits if bits & 0x2000 != 0 => "F".into(),
-                bits if bits & 0x4000 != 0 => "!".into(),
+            Id => number(header()?.id()),
+            Tos => header()?.traffic_class().to_string(),
+            Ttl => header()?.ttl().to_string(),
+            Sum => number(header()?.checksum()),
+            HeaderLen => (header()?.header_len() / 4).to_string(),
+            Frag => match header()?.fragment() {
+                bits if bits & FRAGMENT_OFFSET != 0 => "f".into(),
+                bits if bits & MORE_FRAGMENTS != 0 => "F".into(),
+                bits if bits & DONT_FRAGMENT != 0 => "!".into(),
                 _ => ".".into(),
             },
             FragOffset => {
-                let bits = word(ip()?, 6)?;
-                let more = if bits & 0x2000 != 0 { "+" } else { "" };
-                format!("{}{more}", (bits & 0x1fff) * 8)
+                let bits = header()?.fragment();
+                let more = if bits & MORE_FRAGMENTS != 0 { "+" } else { "" };
+                format!("{}{more}", (bits & FRAGMENT_OFFSET) * 8)
             }
-            CaptureLen => ip()?.len().to_string(),
+            CaptureLen => self.ip()?.len().to_string(),
             SrcPort | DstPort => {
                 let (protocol, transport) = self.transport()?;
                 let at = if field == SrcPort { 0 } else { 2 };
@@ -402,8 +332,8 @@ impl Described {
             Frag => {
                 self.fragment = match text {
                     "." => 0,
-                    "!" => 0x4000,
-                    "F" => 0x2000,
+                    "!" => DONT_FRAGMENT,
+                    "F" => MORE_FRAGMENTS,
                     // Somewhere behind the first.
                     "f" => 100,
                     _ => return None,
@@ -411,7 +341,7 @@ impl Described {
             }
             FragOffset => {
                 let (offset, more) = match text.strip_suffix('+') {
-                    Some(offset) => (offset, 0x2000),
+                    Some(offset) => (offset, MORE_FRAGMENTS),
                     None => (text, 0),
                 };
                 self.fragment = (u16::read(offset).ok()? / 8) | more;
@@ -457,7 +387,7 @@ impl Described {
         ip.extend([self.ttl.unwrap_or(100), protocol, 0, 0]);
         ip.extend(self.src.to_be_bytes());
         ip.extend(self.dst.to_be_bytes());
-        if self.fragment & 0x1fff == 0 {
+        if self.fragment & FRAGMENT_OFFSET == 0 {
             self.transport(protocol, &mut ip);
         }
         ip.extend(&self.payload);
@@ -477,7 +407,7 @@ impl Described {
         self.annotations.extra_length = u32::try_from(extra).unwrap_or(0);
         let stated = u16::try_from(total).unwrap_or(u16::MAX);
         ip[2..4].copy_from_slice(&stated.to_be_bytes());
-        if protocol == UDP && self.fragment & 0x1fff == 0 && ip.len() >= 28 {
+        if protocol == UDP && self.fragment & FRAGMENT_OFFSET == 0 && ip.len() >= 28 {
             let len = self.udp_len.unwrap_or(stated - 20);
             ip[24..26].copy_from_slice(&len.to_be_bytes());
         }
@@ -520,10 +450,10 @@ impl Described {
 /// A protocol: a letter, a name or a number.
 pub(crate) fn protocol(text: &str) -> Option<u8> {
     match text {
-        "T" | "tcp" | "TCP" => Some(TCP),
-        "U" | "udp" | "UDP" => Some(UDP),
-        "I" | "icmp" | "ICMP" => Some(PROTOCOL_ICMP),
-        other => u8::read(other).ok(),
+        "T" => Some(TCP),
+        "U" => Some(UDP),
+        "I" => Some(PROTOCOL_ICMP),
+        other => names::protocol(other),
     }
 }
 

@@ -5,8 +5,9 @@ use std::fs::File;
 use std::io::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::fields::{Field, Seen};
+use super::fields::Field;
 use crate::element::click::only::console;
+use crate::element::click::only::seen::Seen;
 use crate::frame::Batch;
 use crate::graph::{Context, Element, ElementClass, Made};
 use crate::language::ClassSpec;

@@ -1,4 +1,4 @@
-//! Properties of an interface: name, number, receive queues; whether it hides VLAN tags.
+//! Properties of an interface: name, number, addresses, receive queues; whether it hides VLAN tags.
 //!
 //! Source: `ETHTOOL_GCHANNELS`, `ETHTOOL_GFLAGS` in the kernel's `linux/ethtool.h`.
 //!
@@ -7,7 +7,12 @@
 //! 2. A descriptor that the kernel returns is new and ours alone.
 
 use std::io;
+use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use fingerpost_lpm::Prefix;
+use fingerpost_packet::language::{Around, Named};
+use fingerpost_route::Mac;
 
 const ETHTOOL_GFLAGS: u32 = 0x25;
 const ETHTOOL_SFLAGS: u32 = 0x26;
@@ -103,6 +108,42 @@ unsafe fn call<T>(name: &str, command: &mut T) -> io::Result<()> {
         return Err(io::Error::last_os_error());
     }
     Ok(())
+}
+
+/// First IPv4 address, link address and default gateway of an interface of the present network namespace; `None` where
+/// there is none of that name.
+pub fn addresses(name: &str) -> Option<Named> {
+    index_of(name).ok()?;
+    let socket = socket().ok()?;
+    let ask = |call: libc::Ioctl| {
+        let mut request = request(name).ok()?;
+        // SAFETY: invariant 1.
+        let done = unsafe { libc::ioctl(socket.as_raw_fd(), call, &raw mut request) };
+        // SAFETY: the call succeeded, so the kernel has filled in this part of the union.
+        (done >= 0).then(|| unsafe { request.ifr_ifru.ifru_addr.sa_data.map(i8::cast_unsigned) })
+    };
+    let word = |data: [u8; 14]| u32::from_be_bytes([data[2], data[3], data[4], data[5]]);
+    let own = ask(libc::SIOCGIFADDR).zip(ask(libc::SIOCGIFNETMASK)).map(|(addr, mask)| {
+        let (addr, mask) = (word(addr), word(mask));
+        let length = u8::try_from(mask.leading_ones()).expect("at most 32");
+        Around { addr, prefix: Prefix::masked(addr, length) }
+    });
+    let mac = ask(libc::SIOCGIFHWADDR).and_then(|data| data.first_chunk().copied()).map(Mac);
+    Some(Named { own, mac, gateway: gateway(name) })
+}
+
+/// Gateway of the default route by an interface.
+fn gateway(name: &str) -> Option<Ipv4Addr> {
+    let routes = std::fs::read_to_string("/proc/net/route").ok()?;
+    let rows = routes.lines().skip(1).map(|line| line.split_ascii_whitespace().collect::<Vec<_>>());
+    let mut gateways = rows.filter_map(|row| match row[..] {
+        // In the machine's order, as the kernel holds it.
+        [interface, "00000000", gateway, ..] if interface == name => {
+            u32::from_str_radix(gateway, 16).ok().map(|word| Ipv4Addr::from(word.to_ne_bytes()))
+        }
+        _ => None,
+    });
+    gateways.find(|gateway| !gateway.is_unspecified())
 }
 
 /// The number of an interface of the present network namespace.

@@ -3,6 +3,7 @@
 use std::sync::LazyLock;
 
 use fingerpost_packet::device::{self, Driver};
+use fingerpost_io::interface;
 use fingerpost_packet::graph::ElementClass;
 use fingerpost_packet::{ELEMENTS, Registry};
 
@@ -20,10 +21,14 @@ pub(crate) fn drivers() -> &'static [Driver] {
 
 /// Every element and every port driver.
 pub(crate) fn all() -> Registry {
-    Registry { elements: ELEMENTS, drivers: drivers() }
+    Registry { elements: ELEMENTS, drivers: drivers(), interfaces: interface::addresses }
 }
 
 /// Every element, those of a cluster node among them, and every port driver.
 pub(crate) fn of_node() -> Registry {
-    Registry { elements: &NODE_ELEMENTS, drivers: drivers() }
+    Registry {
+        elements: &NODE_ELEMENTS,
+        drivers: drivers(),
+        interfaces: interface::addresses,
+    }
 }

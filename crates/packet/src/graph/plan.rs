@@ -288,7 +288,7 @@ impl<'a> Planner<'a> {
             problems.add(first.place, format!("more than {MAX_NODES} elements"));
             return None;
         }
-        addresses::declare(configuration);
+        addresses::declare(configuration, registry.interfaces);
         let known: HashMap<&str, _> =
             registry.elements.iter().map(|row| (row.spec.name, row)).collect();
         let mut planner = Self {

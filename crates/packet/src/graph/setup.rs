@@ -15,6 +15,7 @@ use crate::frame::counters::{Count, Instance, PerWorker};
 use crate::frame::{Batch, DropReason, Packet};
 use crate::handler::control_socket::{Listen, SessionOptions};
 use crate::handler::{Handler, Handlers};
+use crate::language::addresses::Interfaces;
 use crate::language::open_policy::OpenPolicy;
 use crate::language::{Arg, Args, ClassSpec, Classes, ConfigError, Configuration, Role, Value};
 use crate::route_table::AnyTable;
@@ -38,12 +39,14 @@ pub struct Registry {
     pub elements: &'static [ElementClass],
     /// Drivers of the devices that elements name.
     pub drivers: &'static [Driver],
+    /// Addresses of the host's interfaces.
+    pub interfaces: Interfaces,
 }
 
 impl From<&'static [ElementClass]> for Registry {
     /// These elements, with the drivers that need no operating system.
     fn from(elements: &'static [ElementClass]) -> Self {
-        Self { elements, drivers: DRIVERS }
+        Self { elements, drivers: DRIVERS, interfaces: |_| None }
     }
 }
 
@@ -218,6 +221,21 @@ impl Setup<'_> {
 
 #[cfg(feature = "click")]
 impl Setup<'_> {
+    /// The number of the port for a device that a driver opens by other words than its name.
+    ///
+    /// # Errors
+    /// Another element named another driver for it.
+    pub(crate) fn device_of(
+        &mut self,
+        name: &str,
+        driver: &str,
+        what: String,
+    ) -> Result<u16, ConfigError> {
+        let number = self.device(name, Some(driver.to_owned()))?;
+        self.devices.list[usize::from(number)].what = Some(what);
+        Ok(number)
+    }
+
     /// Number of the element in its configuration.
     pub(crate) fn number(&self) -> usize {
         self.around.number
@@ -292,18 +310,21 @@ pub struct Device {
     pub name: String,
     /// Name of its driver, where the configuration names one.
     pub driver: Option<String>,
+    /// What the driver opens, where that is not the device of this name.
+    pub what: Option<String>,
 }
 
 impl Devices {
     /// Those of an earlier configuration, under the same numbers, so that their ports stay.
     pub(crate) fn after(before: &[Device]) -> Self {
-        let unused = |device: &Device| Device { used: false, driver: None, ..device.clone() };
+        let unused =
+            |device: &Device| Device { used: false, driver: None, what: None, ..device.clone() };
         Self { list: before.iter().map(unused).collect() }
     }
 
     fn number(&mut self, name: &str) -> u16 {
         let at = self.list.iter().position(|device| device.name == name).unwrap_or_else(|| {
-            self.list.push(Device { used: true, name: name.to_owned(), driver: None });
+            self.list.push(Device { used: true, name: name.to_owned(), driver: None, what: None });
             self.list.len() - 1
         });
         self.list[at].used = true;

@@ -1,10 +1,11 @@
 //! Names of addresses: `AddressInfo(lan 10.0.0.1/24 02:00:00:00:00:01)` lets `lan` stand for each of them.
 //!
 //! Source: Click's `AddressInfo`. `NAME:ip`, `NAME:ipnet`, `NAME:bcast` and `NAME:eth` name which is meant; `NAME` is what the
-//! argument wants, and an address where that is a prefix. Names are those of the configuration that this thread planned
+//! argument wants, and an address where that is a prefix. The name of an interface of the host stands for its addresses, and
+//! `NAME:gw` for the gateway of its default route. Names are those of the configuration that this thread planned
 //! last: handlers that other threads call know none of them.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 
@@ -16,24 +17,34 @@ use super::{Arg, Configuration, Problems};
 /// The class that declares them.
 pub(crate) const CLASS_NAME: &str = "AddressInfo";
 
-/// What a name stands for.
-#[derive(Clone, Copy, Default)]
-struct Named {
-    own: Option<Around<u32>>,
-    mac: Option<Mac>,
+/// What a name stands for: addresses that a configuration names, or those of an interface of the host.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Named {
+    /// Its IPv4 address, and the prefix around it.
+    pub own: Option<Around<u32>>,
+    /// Its link address.
+    pub mac: Option<Mac>,
+    /// Gateway of the default route by it.
+    pub gateway: Option<Ipv4Addr>,
 }
 
+/// Addresses of an interface of the host, by its name.
+pub type Interfaces = fn(&str) -> Option<Named>;
+
 thread_local! {
+    static INTERFACES: Cell<Interfaces> = const { Cell::new(|_| None) };
     static NAMES: RefCell<HashMap<String, Named>> = RefCell::default();
 }
 
 /// Makes the names of a configuration known.
-pub(crate) fn declare(configuration: &Configuration) {
+pub(crate) fn declare(configuration: &Configuration, interfaces: Interfaces) {
+    INTERFACES.set(interfaces);
     NAMES.with_borrow_mut(HashMap::clear);
     let classes = configuration.elements().iter().map(|element| element.class.name);
     for (number, _) in classes.enumerate().filter(|(_, name)| *name == CLASS_NAME) {
         let mut problems = Problems::default();
-        for arg in configuration.args(number, &mut problems).rest() {
+        let mut args = configuration.args(number, &mut problems);
+        while let Some(arg) = args.next_of_any() {
             // The element reports what is wrong.
             let _ = add(&arg);
         }
@@ -60,7 +71,8 @@ pub(crate) fn add(arg: &Arg<'_>) -> Result<(), String> {
 
 fn find(text: &str) -> Option<(Named, &str)> {
     let (name, kind) = text.split_once(':').unwrap_or((text, ""));
-    let named = NAMES.with_borrow(|names| names.get(name).copied())?;
+    let named = NAMES.with_borrow(|names| names.get(name).copied());
+    let named = named.or_else(|| INTERFACES.get()(name))?;
     Some((named, kind))
 }
 
@@ -73,6 +85,9 @@ pub(super) fn addr(text: &str) -> Option<Ipv4Addr> {
 /// Address and prefix length of a name.
 pub(super) fn prefix(text: &str) -> Option<(u32, u8)> {
     let (named, kind) = find(text)?;
+    if kind == "gw" {
+        return named.gateway.map(|gateway| (gateway.to_bits(), 32));
+    }
     let own = named.own?;
     match kind {
         "" | "ip" | "ipaddr" | "ip4" => Some((own.addr, 32)),

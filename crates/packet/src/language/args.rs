@@ -188,8 +188,7 @@ impl<'a> Args<'a> {
         ranges.into_iter().map(move |range| Arg { text, range })
     }
 
-    /// The next argument, whatever it is: of elements whose arguments mean nothing here.
-    #[cfg(feature = "click")]
+    /// The next argument, whatever it is: of elements whose arguments mean nothing here, or may look like keywords.
     pub(crate) fn next_of_any(&mut self) -> Option<Arg<'a>> {
         let given = self.given.iter_mut().find(|given| !given.used)?;
         given.used = true;

@@ -22,6 +22,7 @@ mod text;
 mod value;
 mod vars;
 
+pub use addresses::{Interfaces, Named};
 pub use args::{Arg, Args, ConfigError};
 pub(crate) use class::Codes;
 pub use class::{ClassSpec, Classes, Processing, Role};

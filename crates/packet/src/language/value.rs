@@ -243,8 +243,8 @@ impl Value for Bandwidth {
             _ => (1.0, unit),
         };
         let bytes = match unit {
-            "" | "Bps" => number * scale,
-            "bps" | "baud" => number * scale / 8.0,
+            "" | "Bps" | "B/s" => number * scale,
+            "bps" | "b/s" | "baud" => number * scale / 8.0,
             _ => return Err(words()),
         };
         // 2^63 is the first of these that `u64` might not hold.

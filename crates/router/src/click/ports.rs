@@ -44,7 +44,9 @@ impl<'a> Way<'a> {
         let stand = stands.iter().find(|stand| stand.name == device.name);
         let (driver, name) = match (stand, &device.driver) {
             (Some(stand), _) => (stand.driver.as_str(), stand.what.as_str()),
-            (None, Some(driver)) => (driver.as_str(), device.name.as_str()),
+            (None, Some(driver)) => {
+                (driver.as_str(), device.what.as_deref().unwrap_or(&device.name))
+            }
             (None, None) => ("afxdp", device.name.as_str()),
         };
         let Some(row) = drivers().iter().find(|row| row.name == driver) else {

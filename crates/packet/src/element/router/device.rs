@@ -8,6 +8,8 @@
 //! Source: Click's `FromDevice` and `ToDevice`. Differs: `ToDevice` also takes what is pushed to it.
 
 use super::ether_input::AHEAD;
+#[cfg(feature = "click")]
+use crate::element::click::only::device;
 use crate::frame::wire::Ether;
 use crate::frame::{BATCH, Batch, FLAG_LINK_MULTICAST, Note};
 use crate::graph::{Context, Element, ElementClass, Inputs, Made, Receives, Setup};
@@ -16,10 +18,7 @@ use crate::language::{ClassSpec, ConfigError};
 pub(crate) const FROM: ElementClass = ElementClass {
     spec: spec("FromDevice", "0/1", "h/h"),
     summary: "the packets that a device receives",
-    configure: |setup| {
-        let port = device(setup)?;
-        Ok(Made::new(|_| FromDevice).receives(Receives::Port(port)))
-    },
+    configure: from,
 };
 
 pub(crate) const FROM_ALL: ElementClass = ElementClass {
@@ -34,10 +33,7 @@ pub(crate) const FROM_ALL: ElementClass = ElementClass {
 pub(crate) const TO: ElementClass = ElementClass {
     spec: spec("ToDevice", "1/0", "a/a"),
     summary: "sends packets by a device",
-    configure: |setup| {
-        let port = device(setup)?;
-        Ok(Made::new(move |_| ToDevice { port }))
-    },
+    configure: to,
 };
 
 pub(crate) const TO_ALL: ElementClass = ElementClass {
@@ -53,9 +49,23 @@ const fn spec(name: &'static str, ports: &'static str, processing: &'static str)
     ClassSpec::new(name, ports, processing, "x/y")
 }
 
+/// Configures an element that receives from the device of its arguments.
+pub(crate) fn from(setup: &mut Setup<'_>) -> Result<Made, ConfigError> {
+    let port = device(setup)?;
+    Ok(Made::new(|_| FromDevice).receives(Receives::Port(port)))
+}
+
+/// Configures an element that sends by the device of its arguments.
+pub(crate) fn to(setup: &mut Setup<'_>) -> Result<Made, ConfigError> {
+    let port = device(setup)?;
+    Ok(Made::new(move |_| ToDevice { port }))
+}
+
 fn device(setup: &mut Setup<'_>) -> Result<u16, ConfigError> {
     let name = setup.args.positional::<String>("DEVNAME");
     let driver = setup.args.keyword::<String>("METHOD");
+    #[cfg(feature = "click")]
+    let driver = device::driver(setup, driver);
     setup.args.finish()?;
     let (name, driver) = (name?, driver?);
     if let Some(driver) = &driver
@@ -90,8 +100,9 @@ struct Pass;
 
 impl Element for Pass {}
 
-struct ToDevice {
-    port: u16,
+/// Sends by a port.
+pub(crate) struct ToDevice {
+    pub(crate) port: u16,
 }
 
 impl Element for ToDevice {

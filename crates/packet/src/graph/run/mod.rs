@@ -27,6 +27,9 @@ use crate::graph::trace::Tracer;
 /// Rounds that a packet may make inside the router.
 pub const MAX_ROUNDS: u8 = 8;
 
+/// Input of what its port received, for an element that has inputs besides.
+pub const RECEIVED: u16 = u16::MAX;
+
 /// Batches that a graph makes at its start.
 const FIRST_BATCHES: usize = 16;
 
@@ -215,7 +218,8 @@ impl Graph {
         {
             self.tracer = None;
         }
-        self.run(node, 0, batch, round);
+        let input = if self.nodes[usize::from(node)].inputs.is_empty() { 0 } else { RECEIVED };
+        self.run(node, input, batch, round);
     }
 
     /// Gives those elements a turn that want one: waiting packets may continue. Returns whether any did.

@@ -12,8 +12,8 @@ pub(crate) const ADDRESSES: ElementClass = ElementClass {
     spec: ClassSpec::new(addresses::CLASS_NAME, "0/0", "a/a", "x/y"),
     summary: "names addresses",
     configure: |setup| {
-        let given: Vec<_> = setup.args.rest().collect();
-        for arg in &given {
+        // A name in capitals looks like a keyword.
+        while let Some(arg) = &setup.args.next_of_any() {
             if let Err(words) = addresses::add(arg) {
                 setup.args.refuse(arg, &words);
             }
@@ -34,8 +34,10 @@ pub(crate) const PORTS: ElementClass = ElementClass {
 };
 
 pub(crate) const CLICKY: ElementClass = silent("ClickyInfo", "how clicky shows elements");
-pub(crate) const SCHEDULE: ElementClass =
-    silent("ScheduleInfo", "turns of elements, which all have the same here");
+pub(crate) const SCHEDULE: ElementClass = silent(
+    "ScheduleInfo",
+    "information that changes nothing here, as all elements have the same turns",
+);
 
 /// Class whose arguments mean nothing here.
 const fn silent(name: &'static str, summary: &'static str) -> ElementClass {

@@ -1,0 +1,418 @@
+//! Devices as configurations of Click name them: keywords of `FromDevice` and `ToDevice`; `PollDevice`, `FromDPDKDevice`
+//! and `ToDPDKDevice`, which are the same here; and the host: `FromHost`, `ToHost`, `ToHostSniffers`, `KernelTap`, `KernelTun`.
+//!
+//! Source: Click's elements of these names, and FastClick's. `METHOD LINUX`, `METHOD PCAP` and `SNIFFER true` leave packets to
+//! the host as well (driver `af_packet`), unless `SNIFFER false` is given; a `METHOD` may also name a driver. What means
+//! nothing here (`PROMISC`, `BURST`, `SNAPLEN`, `OUTBOUND`, `HEADROOM`...) is taken with a warning, and so is `BPF_FILTER`: an
+//! `IPClassifier` behind the element does what it does.
+//!
+//! `KernelTap(ADDR/LEN)` and `FromHost(DEVNAME, ADDR/LEN)` are a TAP interface with this address, `KernelTun(ADDR/LEN)` is a TUN
+//! interface, whose packets have no Ethernet header (what is no IP leaves by output 1); `DEVNAME`, `ETHER` and `MTU` are those of
+//! the interface. `ToHost` sends to the interface of the `FromHost` of its name, else of the first one, else to one of its own;
+//! unicast frames get the link address of that interface, so that the host takes them. `ToHostSniffers` ends packets: no
+//! program can be shown what the host is not.
+
+use std::net::Ipv4Addr;
+
+use fingerpost_route::Mac;
+
+use crate::element::router::device::{ToDevice, from, to};
+use crate::frame::wire::{Ether, EtherMut};
+use crate::frame::{Batch, DropReason, Hop};
+use crate::graph::run::RECEIVED;
+use crate::graph::{Context, Element, ElementClass, Inputs, Made, Receives, Setup};
+use crate::language::{Around, ClassSpec, ConfigError, Problems};
+
+pub(crate) const POLL: ElementClass = ElementClass {
+    spec: ClassSpec::new("PollDevice", "0/1", "h/h", "x/y"),
+    summary: "the packets that a device receives, as FromDevice",
+    configure: from,
+};
+
+pub(crate) const FROM_DPDK: ElementClass = ElementClass {
+    spec: ClassSpec::new("FromDPDKDevice", "0/1", "h/h", "x/y"),
+    summary: "the packets that a device receives, as FromDevice",
+    configure: |setup| {
+        ignore_rest(setup);
+        from(setup)
+    },
+};
+
+pub(crate) const TO_DPDK: ElementClass = ElementClass {
+    spec: ClassSpec::new("ToDPDKDevice", "1/0", "a/a", "x/y"),
+    summary: "sends packets by a device, as ToDevice",
+    configure: |setup| {
+        ignore_rest(setup);
+        to(setup)
+    },
+};
+
+pub(crate) const FROM_HOST: ElementClass = ElementClass {
+    spec: ClassSpec::new(FROM_HOST_NAME, "0/1", "h/h", "x/y"),
+    summary: "the frames that the host sends by a TAP interface",
+    configure: |setup| {
+        let name = setup.args.positional::<String>("DEVNAME");
+        let own = setup.args.optional::<Around<u32>>("PREFIX");
+        let host = Host::read(setup, name.map(Some), own)?;
+        host.made(setup, "tap", false)
+    },
+};
+
+pub(crate) const TO_HOST: ElementClass = ElementClass {
+    spec: ClassSpec::new("ToHost", "1/0", "a/a", "x/y"),
+    summary: "sends frames to the host, by a TAP interface",
+    configure: |setup| {
+        let name = setup.args.optional::<String>("DEVNAME");
+        let kind = setup.args.keyword::<String>("TYPE");
+        ignore(setup, &["SNIFFERS", "ALLOW_NONEXISTENT"]);
+        setup.args.finish()?;
+        kind?;
+        let host = named_host(setup, name?.as_deref());
+        let mac = host.mac();
+        let port = setup.device_of(&host.name, "tap", host.what())?;
+        Ok(Made::new(move |_| ToHost { device: ToDevice { port }, mac }))
+    },
+};
+
+pub(crate) const TO_SNIFFERS: ElementClass = ElementClass {
+    spec: ClassSpec::new("ToHostSniffers", "1/0", "a/a", "x/y"),
+    summary: "ends packets: the host has no sniffers for what it is not sent",
+    configure: |setup| {
+        while setup.args.next_of_any().is_some() {}
+        setup.args.finish()?;
+        setup
+            .args
+            .warn_all("packets end here: `ToDump` writes them for programs that look at them");
+        Ok(Made::new(|_| ToSniffers))
+    },
+};
+
+pub(crate) const TAP: ElementClass = ElementClass {
+    spec: ClassSpec::new("KernelTap", "0-1/1", "a/h", "x/y"),
+    summary: "frames to and from the host, by a TAP interface",
+    configure: |setup| {
+        let own = setup.args.positional::<Around<u32>>("ADDR");
+        let host = Host::read(setup, Ok(None), own.map(Some))?;
+        host.made(setup, "tap", false)
+    },
+};
+
+pub(crate) const TUN: ElementClass = ElementClass {
+    spec: ClassSpec::new("KernelTun", "0-1/1-2", "a/h", "x/y").outputs(&["ip", "others"]),
+    summary: "IP packets to and from the host, by a TUN interface",
+    configure: |setup| {
+        let own = setup.args.positional::<Around<u32>>("ADDR");
+        let tap = setup.args.keyword("TAP");
+        let host = Host::read(setup, Ok(None), own.map(Some))?;
+        match tap?.unwrap_or(false) {
+            true => host.made(setup, "tap", false),
+            false => host.made(setup, "tun", true),
+        }
+    },
+};
+
+const FROM_HOST_NAME: &str = "FromHost";
+
+/// Takes keywords that mean nothing here.
+fn ignore(setup: &mut Setup<'_>, names: &[&'static str]) {
+    let given = |name: &&'static str| setup.args.keyword_arg(name).is_ok_and(|arg| arg.is_some());
+    let given: Vec<_> = names.iter().copied().filter(given).collect();
+    if !given.is_empty() {
+        setup.args.warn_all(&format!("{}: nothing is changed by it here", given.join(", ")));
+    }
+}
+
+/// Takes all keywords of an element of FastClick.
+fn ignore_rest(setup: &mut Setup<'_>) {
+    ignore(
+        setup,
+        &[
+            "QUEUE",
+            "N_QUEUES",
+            "MINQUEUES",
+            "MAXQUEUES",
+            "MINTHREADS",
+            "MAXTHREADS",
+            "THREADOFFSET",
+            "NDESC",
+            "NUMA",
+            "NUMA_NODE_OVERRIDE",
+            "VERBOSE",
+            "ACTIVE",
+            "SCALE",
+            "MODE",
+            "RSS_AGGREGATE",
+            "PAUSE",
+            "MAC",
+            "MTU",
+            "RX_INTR",
+            "IQUEUE",
+            "BLOCKING",
+            "TIMEOUT",
+            "ALLOC",
+            "TX_IP_CHKSUM",
+            "TX_TCP_CHKSUM",
+            "VLAN",
+        ],
+    );
+}
+
+/// The driver that the keywords of `FromDevice` and `ToDevice` mean, and that of `METHOD`.
+pub(crate) fn driver(
+    setup: &mut Setup<'_>,
+    method: Result<Option<String>, ConfigError>,
+) -> Result<Option<String>, ConfigError> {
+    let sniffer = setup.args.keyword::<bool>("SNIFFER");
+    let promiscuous = setup.args.optional::<bool>("PROMISC");
+    let length = setup.args.optional::<u32>("SNAPLEN");
+    if setup.args.keyword_arg("BPF_FILTER")?.is_some() {
+        setup.args.warn_all("BPF_FILTER is not applied: put an IPClassifier behind it");
+    }
+    if matches!(promiscuous, Ok(Some(_))) || matches!(length, Ok(Some(_))) {
+        setup.args.warn_all("PROMISC and SNAPLEN change nothing here");
+    }
+    ignore(
+        setup,
+        &[
+            "BURST",
+            "OUTBOUND",
+            "HEADROOM",
+            "PROTOCOL",
+            "FORCE_IP",
+            "ENCAP",
+            "TIMESTAMP",
+            "ALLOW_NONEXISTENT",
+            "QUIET",
+            "UP_CALL",
+            "UNIQUE",
+            "NO_PAD",
+            "QUEUE",
+            "DEBUG",
+            "NETMAP_EXTRA",
+        ],
+    );
+    promiscuous?;
+    length?;
+    let (method, sniffer) = (method?, sniffer?);
+    let shares = || {
+        let known = setup.drivers.iter().any(|driver| driver.name == SHARING);
+        known.then(|| SHARING.to_owned())
+    };
+    Ok(match (method.as_deref(), sniffer) {
+        (Some("LINUX" | "PCAP" | "MMAP" | "NETMAP" | "BPF"), Some(false)) => None,
+        (Some("LINUX" | "PCAP" | "MMAP" | "NETMAP" | "BPF"), _) | (None, Some(true)) => shares(),
+        _ => method,
+    })
+}
+
+/// Driver of devices whose packets the host gets as well.
+const SHARING: &str = "af_packet";
+
+/// Link address of an interface of a `ToHost` or `FromHost` that has none of its own: Click's.
+const USUAL_MAC: Mac = Mac([0, 1, 2, 3, 4, 5]);
+
+/// An interface of the host that is made for an element.
+struct Host {
+    /// Name of the device in the graph, and of the interface unless it has one of its own.
+    name: String,
+    interface: Option<String>,
+    own: Option<Around<u32>>,
+    mac: Option<Mac>,
+    mtu: Option<u16>,
+}
+
+impl Host {
+    fn read(
+        setup: &mut Setup<'_>,
+        name: Result<Option<String>, ConfigError>,
+        own: Result<Option<Around<u32>>, ConfigError>,
+    ) -> Result<Self, ConfigError> {
+        let gateway = setup.args.optional::<Ipv4Addr>("GATEWAY");
+        let own_name = setup.args.keyword::<String>("DEVNAME");
+        let old_name = setup.args.keyword::<String>("DEV_NAME");
+        let mac = setup.args.keyword::<Mac>("ETHER");
+        let mtu = setup.args.keyword("MTU");
+        let kind = setup.args.keyword::<String>("TYPE");
+        ignore(setup, &["BURST", "HEADROOM", "IGNORE_QUEUE_OVERFLOWS"]);
+        setup.args.finish()?;
+        kind?;
+        if gateway?.is_some() {
+            setup.args.warn_all("GATEWAY: the host gets no route by it; `ip route add` makes one");
+        }
+        let interface = name?.or(own_name?).or(old_name?);
+        let name = interface.clone().unwrap_or_else(|| setup.name().replace('/', "-"));
+        Ok(Self { name, interface, own: own?, mac: mac?, mtu: mtu? })
+    }
+
+    fn mac(&self) -> Mac {
+        self.mac.unwrap_or(USUAL_MAC)
+    }
+
+    /// What the driver of the interface opens: its name and what it is to have.
+    fn what(&self) -> String {
+        // The kernel numbers interfaces without a name of their own.
+        let mut what = self.interface.clone().unwrap_or_else(|| "click%d".to_owned());
+        if let Some(own) = self.own {
+            what += &format!(",{}/{}", Ipv4Addr::from_bits(own.addr), own.prefix.len());
+        }
+        what += &format!(",ether={}", self.mac());
+        if let Some(mtu) = self.mtu {
+            what += &format!(",mtu={mtu}");
+        }
+        what
+    }
+
+    fn made(self, setup: &mut Setup<'_>, driver: &str, bare: bool) -> Result<Made, ConfigError> {
+        let port = setup.device_of(&self.name, driver, self.what())?;
+        let (has_inputs, outputs) = (setup.inputs > 0, setup.outputs);
+        let made =
+            Made::new(move |_| Kernel { device: ToDevice { port }, has_inputs, outputs, bare });
+        Ok(made.receives(Receives::Port(port)))
+    }
+}
+
+/// The interface that a `ToHost` sends by.
+fn named_host(setup: &Setup<'_>, name: Option<&str>) -> Host {
+    let own = Host { name: "host".into(), interface: None, own: None, mac: None, mtu: None };
+    let Some(configuration) = setup.around.configuration else { return own };
+    let mut first = None;
+    for (number, element) in configuration.elements().iter().enumerate() {
+        if element.class.name != FROM_HOST_NAME {
+            continue;
+        }
+        // The element itself reports what is wrong.
+        let mut problems = Problems::default();
+        let mut args = configuration.args(number, &mut problems);
+        let Ok(interface) = args.positional::<String>("DEVNAME") else { continue };
+        let own = args.optional("PREFIX").ok().flatten();
+        let mac = args.keyword("ETHER").ok().flatten();
+        let mtu = args.keyword("MTU").ok().flatten();
+        let host = Host { name: interface.clone(), interface: Some(interface), own, mac, mtu };
+        if name == Some(&host.name) {
+            return host;
+        }
+        first = first.or(Some(host));
+    }
+    first.unwrap_or(own)
+}
+
+/// Sends to an interface of the host what is wired to it, and gives what comes from there.
+struct Kernel {
+    device: ToDevice,
+    has_inputs: bool,
+    outputs: u32,
+    /// Packets have no Ethernet header.
+    bare: bool,
+}
+
+impl Element for Kernel {
+    fn process(&mut self, input: u16, batch: &mut Batch, cx: &mut Context<'_>) {
+        if self.has_inputs && input != RECEIVED {
+            return self.device.process(0, batch, cx);
+        }
+        if !self.bare {
+            return;
+        }
+        for i in 0..batch.len() {
+            let meta = &mut batch.meta_mut()[i];
+            (meta.network, meta.hop) = (0, Hop::NONE);
+            let version = batch.bytes(i).first().map(|first| first >> 4);
+            match version {
+                Some(4 | 6) => {}
+                _ if self.outputs > 1 => batch.output(i, 1),
+                _ => batch.discard(i, DropReason::BadVersion),
+            }
+        }
+    }
+
+    fn poll(&mut self, batch: &mut Batch, inputs: &mut dyn Inputs, cx: &mut Context<'_>) {
+        self.device.poll(batch, inputs, cx);
+    }
+}
+
+struct ToHost {
+    device: ToDevice,
+    mac: Mac,
+}
+
+impl Element for ToHost {
+    fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
+        for i in 0..batch.len() {
+            let frame = batch.bytes_mut(i);
+            let unicast = Ether::of(frame).filter(|ether| !ether.multicast());
+            let src = unicast.map(Ether::src);
+            if let (Some(src), Some(mut ether)) = (src, EtherMut::of(frame)) {
+                ether.set_addrs(self.mac, src);
+            }
+        }
+        self.device.process(0, batch, cx);
+    }
+
+    fn poll(&mut self, batch: &mut Batch, inputs: &mut dyn Inputs, cx: &mut Context<'_>) {
+        batch.set_limit(cx.transmit_room(self.device.port));
+        inputs.pull(0, batch, cx);
+        batch.set_limit(crate::frame::BATCH);
+        self.process(0, batch, cx);
+    }
+}
+
+struct ToSniffers;
+
+impl Element for ToSniffers {
+    fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
+        for i in 0..batch.len() {
+            batch.discard(i, DropReason::Discarded);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::ELEMENTS;
+    use crate::element::click::only::console;
+    use crate::graph::Plan;
+    use crate::testing::{Rig, World};
+
+    #[test]
+    fn a_host_is_an_interface() {
+        let text = "FromHost(fake0, 192.0.2.1/24, ETHER 2:0:0:0:0:7) -> ToDevice(x); FromDevice(a) -> ToHost;
+            FromDevice(b) -> t :: KernelTun(10.0.0.1/8, MTU 1400); t -> ToDevice(y); t [1] -> ToDevice(z);
+            FromDevice(c) -> Queue -> KernelTap(10.0.0.2/8, DEVNAME tap7) -> ToDevice(w)";
+        let mut rig = Rig::new(&World::new(), text);
+        let devices: Vec<_> =
+            rig.plan.devices().iter().map(|d| (&*d.name, d.what.as_deref())).collect();
+        assert!(
+            devices.contains(&("fake0", Some("fake0,192.0.2.1/24,ether=02:00:00:00:00:07"))),
+            "{devices:?}"
+        );
+        assert!(
+            devices.contains(&("t", Some("click%d,10.0.0.1/8,ether=00:01:02:03:04:05,mtu=1400"))),
+            "{devices:?}"
+        );
+        let sent = rig.receive("a", &[&[8; 20], &[1; 20]]);
+        assert_eq!((&*sent[0].0, &sent[0].1[..7]), ("fake0", &[2, 0, 0, 0, 0, 7, 8][..]));
+        assert_eq!(sent[1].1, [1; 20], "a group stays");
+        assert_eq!(rig.receive("b", &[&[0x45; 20]])[0].0, "t");
+        assert_eq!(rig.receive("t", &[&[0x45; 20]])[0].0, "y");
+        assert_eq!(rig.receive("t", &[&[0x15; 20]])[0].0, "z");
+        assert_eq!(rig.receive("tap7", &[&[0x15; 20]])[0].0, "w");
+        rig.receive("c", &[&[7; 20]]);
+        assert_eq!(rig.poll(), [("tap7".to_owned(), vec![7; 20])]);
+    }
+
+    #[test]
+    fn keywords_without_meaning_are_taken_with_a_warning() {
+        console::collect();
+        let text = "FromDevice(eth0, 1, SNAPLEN 100, METHOD LINUX, BURST 8, BPF_FILTER 'ip') -> ToDevice(eth0, BURST 4);
+            FromDPDKDevice(0, N_QUEUES 4) -> ToDPDKDevice(1, BLOCKING true); PollDevice(eth1, PROMISC true) -> ToHostSniffers(x)";
+        let plan = Plan::read("f", text, ELEMENTS).unwrap();
+        let warnings: Vec<_> =
+            plan.warnings().iter().map(|report| report.message.clone()).collect();
+        let warned = |words: &str| warnings.iter().any(|warning| warning.contains(words));
+        assert!(
+            warned("BPF_FILTER is not applied") && warned("BURST: nothing is changed"),
+            "{warnings:?}"
+        );
+        assert!(warned("N_QUEUES") && warned("PROMISC") && warned("`ToDump`"), "{warnings:?}");
+    }
+}

@@ -31,4 +31,4 @@ pub use spread::{frames_held, share_out};
 
 /// Every driver of this crate. Those of [`fingerpost_packet::device::DRIVERS`] need no operating system.
 pub static DRIVERS: &[Driver] =
-    &[ring::DRIVER, tap::DRIVER, udp::DRIVER, afxdp::DRIVER, af_packet::DRIVER];
+    &[ring::DRIVER, tap::DRIVER, tap::TUN, udp::DRIVER, afxdp::DRIVER, af_packet::DRIVER];

@@ -1,7 +1,9 @@
-//! TAP interfaces: frames to and from the host's own network stack.
+//! TAP and TUN interfaces: frames, or IP packets without link header, to and from the host's own network stack.
 //!
 //! Source: the kernel's `Documentation/networking/tuntap.rst`. Opening makes the interface where there is none, brings
-//! it up, and takes its only queue; one that this made goes with the port. [`open_queues`] makes one with several.
+//! it up, and takes its only queue; one that this made goes with the port. Behind its name may stand what it is to have:
+//! `tap0,10.0.0.1/24,ether=02:00:00:00:00:01,mtu=1400`; the kernel puts a number for `%d` in a name. [`open_queues`] makes
+//! one with several queues.
 //!
 //! Shape: a descriptor a queue; a frame each read and write. Offloads are off, so that frames have their checksums.
 //! Cost:  a system call and a copy a packet, some 2 us: for what is for the host itself, and for demonstrations.
@@ -17,6 +19,8 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 
 use fingerpost_packet::device::{DeviceError, Driver, Port};
+use fingerpost_packet::language::{Around, Value};
+use fingerpost_route::Mac;
 
 use crate::frame_each_call;
 use crate::interface::{request, socket};
@@ -30,10 +34,20 @@ pub(crate) const DRIVER: Driver = Driver {
     open: |spec| Ok(vec![Box::new(Tap::open(spec.name)?)]),
 };
 
-/// A TAP interface.
+pub(crate) const TUN: Driver = Driver {
+    name: "tun",
+    summary: "a TUN interface, made if there is none: IP packets to and from this host; needs root",
+    in_rings: 0,
+    external: true,
+    open: |spec| Ok(vec![Box::new(Tap::open_as(spec.name, libc::IFF_TUN)?)]),
+};
+
+/// A TAP or TUN interface.
 #[derive(Debug)]
 struct Tap {
     file: File,
+    /// `IFF_TAP` or `IFF_TUN`.
+    kind: libc::c_int,
     name: String,
     /// Frames lost because none was free to read into.
     no_buffer: u64,
@@ -56,44 +70,120 @@ pub fn open_queues(
     let failed = |call, hint| {
         move |source: io::Error| DeviceError::System { device: name.into(), call, source, hint }
     };
-    let flags = libc::IFF_MULTI_QUEUE;
+    let flags = libc::IFF_TAP | libc::IFF_MULTI_QUEUE;
     let mut ports: Vec<Box<dyn Port>> =
         vec![Box::new(Tap::attach(name, flags | libc::IFF_TUN_EXCL)?)];
     for _ in 1..queues {
         ports.push(Box::new(Tap::attach(name, flags)?));
     }
 
-    let mut request = request(name).map_err(failed("ioctl(SIOCSIFHWADDR)", ""))?;
+    prepare(name, &Wanted { name, own: None, mac: Some(mac), mtu })?;
+    up(&mut request(name).map_err(failed("ioctl(SIOCSIFFLAGS)", ""))?)
+        .map_err(failed("ioctl(SIOCSIFFLAGS)", ""))?;
+    Ok(ports)
+}
+
+/// An interface as its text describes it.
+struct Wanted<'a> {
+    name: &'a str,
+    own: Option<Around<u32>>,
+    mac: Option<[u8; 6]>,
+    mtu: Option<u32>,
+}
+
+impl<'a> Wanted<'a> {
+    fn read(text: &'a str) -> Result<Self, DeviceError> {
+        let mut parts = text.split(',');
+        let mut wanted =
+            Self { name: parts.next().unwrap_or_default(), own: None, mac: None, mtu: None };
+        for part in parts {
+            let known = match part.split_once('=') {
+                Some(("ether", mac)) => Mac::read(mac).map(|mac| wanted.mac = Some(mac.0)).is_ok(),
+                Some(("mtu", mtu)) => u32::read(mtu).map(|mtu| wanted.mtu = Some(mtu)).is_ok(),
+                Some(_) => false,
+                None => Around::read(part).map(|own| wanted.own = Some(own)).is_ok(),
+            };
+            if !known {
+                return Err(DeviceError::Unfit {
+                    device: text.into(),
+                    what: format!(
+                        "`{part}`: expected NAME[,ADDRESS/LENGTH][,ether=ADDRESS][,mtu=BYTES], as tap0,10.0.0.1/24"
+                    ),
+                });
+            }
+        }
+        Ok(wanted)
+    }
+}
+
+/// Address of a family that begins with these bytes.
+fn sockaddr(family: libc::sa_family_t, bytes: &[u8]) -> libc::sockaddr {
     // SAFETY: integers: all bits zero are valid.
     let mut address: libc::sockaddr = unsafe { std::mem::zeroed() };
-    address.sa_family = libc::ARPHRD_ETHER;
-    for (to, from) in address.sa_data.iter_mut().zip(mac) {
+    address.sa_family = family;
+    for (to, from) in address.sa_data.iter_mut().zip(bytes) {
         *to = from.cast_signed();
     }
+    address
+}
+
+/// Gives an interface what is wanted of it, before it is brought up.
+fn prepare(name: &str, wanted: &Wanted<'_>) -> Result<(), DeviceError> {
+    let failed = |call, hint| {
+        move |source: io::Error| DeviceError::System { device: name.into(), call, source, hint }
+    };
+    let mut request = request(name).map_err(failed("ioctl(SIOCSIFHWADDR)", ""))?;
     let socket = socket().map_err(failed("socket", ""))?;
-    request.ifr_ifru.ifru_hwaddr = address;
-    ioctl(socket.as_raw_fd(), libc::SIOCSIFHWADDR, &mut request)
-        .map_err(failed("ioctl(SIOCSIFHWADDR)", " (no host has such a link address)"))?;
-    if let Some(mtu) = mtu {
+    if let Some(mac) = wanted.mac {
+        request.ifr_ifru.ifru_hwaddr = sockaddr(libc::ARPHRD_ETHER, &mac);
+        ioctl(socket.as_raw_fd(), libc::SIOCSIFHWADDR, &mut request)
+            .map_err(failed("ioctl(SIOCSIFHWADDR)", " (no host has such a link address)"))?;
+    }
+    if let Some(mtu) = wanted.mtu {
         request.ifr_ifru.ifru_mtu = mtu.try_into().unwrap_or(libc::c_int::MAX);
         ioctl(socket.as_raw_fd(), libc::SIOCSIFMTU, &mut request)
             .map_err(failed("ioctl(SIOCSIFMTU)", " (an MTU from 68 to 65521)"))?;
     }
-    up(&mut request).map_err(failed("ioctl(SIOCSIFFLAGS)", ""))?;
-    Ok(ports)
+    if let Some(own) = wanted.own {
+        let [a, b, c, d] = own.addr.to_be_bytes();
+        let [e, f, g, h] =
+            (!u32::MAX.checked_shr(own.prefix.len().into()).unwrap_or(0)).to_be_bytes();
+        // A port precedes the address of the family.
+        request.ifr_ifru.ifru_addr = sockaddr(INET, &[0, 0, a, b, c, d]);
+        ioctl(socket.as_raw_fd(), libc::SIOCSIFADDR, &mut request)
+            .map_err(failed("ioctl(SIOCSIFADDR)", ""))?;
+        request.ifr_ifru.ifru_netmask = sockaddr(INET, &[0, 0, e, f, g, h]);
+        ioctl(socket.as_raw_fd(), libc::SIOCSIFNETMASK, &mut request)
+            .map_err(failed("ioctl(SIOCSIFNETMASK)", ""))?;
+    }
+    Ok(())
 }
 
+#[allow(clippy::cast_possible_truncation, reason = "2")]
+const INET: libc::sa_family_t = libc::AF_INET as libc::sa_family_t;
+
 impl Tap {
-    /// The only queue of an interface, which is up then.
-    fn open(name: &str) -> Result<Self, DeviceError> {
-        let tap = Self::attach(name, 0)?;
-        request(name)
+    /// The only queue of a TAP interface, which is up then.
+    fn open(text: &str) -> Result<Self, DeviceError> {
+        Self::open_as(text, libc::IFF_TAP)
+    }
+
+    /// The only queue of an interface of that kind.
+    fn open_as(text: &str, kind: libc::c_int) -> Result<Self, DeviceError> {
+        let mut wanted = Wanted::read(text)?;
+        if kind == libc::IFF_TUN {
+            // Its packets have no link header.
+            wanted.mac = None;
+        }
+        let tap = Self::attach(wanted.name, kind)?;
+        prepare(&tap.name, &wanted)?;
+        request(&tap.name)
             .and_then(|mut request| up(&mut request))
             .map_err(|error| tap.failed("ioctl(SIOCSIFFLAGS)", error))?;
         Ok(tap)
     }
 
-    /// A queue of an interface, which is made where there is none. `flags` are further ones of TUNSETIFF.
+    /// A queue of an interface, which is made where there is none. `flags` are the kind and further ones of TUNSETIFF.
     fn attach(name: &str, flags: libc::c_int) -> Result<Self, DeviceError> {
         let failed = |call| {
             move |source: io::Error| {
@@ -103,6 +193,7 @@ impl Tap {
                         " (an interface of that name exists)"
                     }
                     Some(libc::EBUSY) => " (another program has it open)",
+                    Some(libc::EINVAL) if flags & libc::IFF_TUN != 0 => " (not a TUN interface)",
                     Some(libc::EINVAL) => " (not a TAP interface)",
                     Some(libc::E2BIG) => " (more queues than a TAP interface can have)",
                     _ => "",
@@ -121,11 +212,15 @@ impl Tap {
             clippy::cast_possible_truncation,
             reason = "all are below 2^16; the kernel reads bits"
         )]
-        let flags = (libc::IFF_TAP | libc::IFF_NO_PI | flags) as libc::c_short;
-        request.ifr_ifru.ifru_flags = flags;
+        let word = (libc::IFF_NO_PI | flags) as libc::c_short;
+        request.ifr_ifru.ifru_flags = word;
         ioctl(file.as_raw_fd(), libc::TUNSETIFF, &mut request)
             .map_err(failed("ioctl(TUNSETIFF)"))?;
-        Ok(Self { file, name: name.into(), no_buffer: 0, down: 0 })
+        // The kernel may have put a number in it.
+        let given = request.ifr_name.iter().take_while(|byte| **byte != 0);
+        let name = given.map(|byte| char::from(byte.cast_unsigned())).collect();
+        let kind = flags & (libc::IFF_TAP | libc::IFF_TUN);
+        Ok(Self { file, kind, name, no_buffer: 0, down: 0 })
     }
 
     fn failed(&self, call: &'static str, source: io::Error) -> DeviceError {
@@ -176,7 +271,8 @@ impl Port for Tap {
     }
 
     fn mode(&self) -> String {
-        "TAP interface".into()
+        let kind = if self.kind == libc::IFF_TUN { "TUN" } else { "TAP" };
+        format!("{kind} interface {}", self.name)
     }
 
     fn stats(&self, visit: &mut dyn FnMut(&'static str, u64)) {
@@ -247,6 +343,48 @@ mod tests {
             assert!(told.starts_with("lo: ioctl(TUNSETIFF): "), "{told}");
             drop(tap);
             assert!(!testing::ip("-o link").contains("fp0"), "it goes with the port");
+        });
+    }
+
+    #[test]
+    fn an_interface_has_what_its_text_describes() {
+        testing::in_namespace(|| {
+            let pool = Pool::new(64, 2048);
+            let text = "fp%d,10.9.0.1/24,ether=02:00:00:00:00:07,mtu=1400";
+            let tap = Tap::open(text).unwrap();
+            assert_eq!((&*tap.name, tap.mode()), ("fp0", "TAP interface fp0".into()));
+            let shown = testing::ip("addr show dev fp0");
+            assert!(shown.contains("inet 10.9.0.1/24") && shown.contains("mtu 1400"), "{shown}");
+            assert_eq!(testing::mac("fp0"), [2, 0, 0, 0, 0, 7]);
+            let found = crate::interface::addresses("fp0").unwrap();
+            let own = found.own.unwrap();
+            assert_eq!(
+                (own.addr, own.prefix.len(), found.mac),
+                (0x0a09_0001, 24, Some(Mac([2, 0, 0, 0, 0, 7])))
+            );
+            testing::ip("route add default via 10.9.0.254 dev fp0");
+            let gateway = crate::interface::addresses("fp0").unwrap().gateway;
+            assert_eq!(gateway, Some("10.9.0.254".parse().unwrap()));
+            assert!(crate::interface::addresses("fp7").is_none());
+
+            let mut tun = Tap::open_as("tun%d,10.8.0.1/24", libc::IFF_TUN).unwrap();
+            let socket = UdpSocket::bind("10.8.0.1:4000").unwrap();
+            socket.send_to(b"hello", "10.8.0.2:4001").unwrap();
+            let start = Instant::now();
+            let packet = loop {
+                let mut batch = Batch::new(&pool);
+                tun.recv(&mut batch).unwrap();
+                let found = (0..batch.len()).find(|&i| batch.bytes(i)[0] == 0x45);
+                if let Some(i) = found {
+                    break batch.bytes(i).to_vec();
+                }
+                assert!(start.elapsed() < Duration::from_secs(5), "no such packet came");
+            };
+            assert_eq!((&packet[16..20], &packet[28..]), (&[10, 8, 0, 2][..], &b"hello"[..]));
+            for wrong in ["fp1,10.9.0.1/33", "fp1,color=red", "fp1,mtu=x"] {
+                let told = Tap::open(wrong).unwrap_err().to_string();
+                assert!(told.contains("expected NAME[,ADDRESS/LENGTH]"), "{told}");
+            }
         });
     }
 

@@ -29,7 +29,7 @@ use crate::frame::wire::ip6::is_multicast;
 use crate::frame::{Batch, DropReason, Hop};
 use crate::graph::{Context, Element, ElementClass, Made, Setup};
 use crate::handler::Handler;
-use crate::language::{Around, ClassSpec, ConfigError};
+use crate::language::{Around, ClassSpec, ConfigError, Value};
 
 pub(crate) const CLASS4: ElementClass = ElementClass {
     spec: spec("CheckIPHeader"),
@@ -55,7 +55,7 @@ fn configure4(
     let bad = setup.list::<Ipv4Addr>("BADSRC");
     let good = setup.list::<Ipv4Addr>("GOODDST");
     let checksum = setup.args.keyword("CHECKSUM");
-    let old = old_form(setup);
+    let old = old_form::<Ipv4Addr>(setup, "BADSRC");
     let (old, given) = old.map_or_else(|wrong| (Err(wrong), None), |(old, at)| (Ok(old), at));
     let offset = common(setup, given)?;
     let old = old?;
@@ -87,8 +87,10 @@ pub(crate) const CLASS6: ElementClass = ElementClass {
     configure: |setup| {
         let bad = setup.list::<Ipv6Addr>("BADADDRS");
         let martians = setup.args.keyword("MARTIANS");
-        let offset = common(setup, None)?;
-        let bad = bad?.unwrap_or_default().into_iter().map(Ipv6Addr::to_bits).collect();
+        let old = old_form::<Ipv6Addr>(setup, "BADADDRS");
+        let (old, given) = old.map_or_else(|wrong| (Err(wrong), None), |(old, at)| (Ok(old), at));
+        let offset = common(setup, given)?;
+        let bad = old?.or(bad?).unwrap_or_default().into_iter().map(Ipv6Addr::to_bits).collect();
         let check = Check6 { bad, martians: martians?.unwrap_or(false) };
         Ok(made(setup, Place { offset, combo: None }, check))
     },
@@ -99,8 +101,11 @@ const fn spec(name: &'static str) -> ClassSpec {
     ClassSpec::new(name, "1/1-2", "a/ah", "x/x").outputs(output_names)
 }
 
-/// The arguments without keywords: `OFFSET`, or `BADSRC [, OFFSET]`.
-fn old_form(setup: &mut Setup<'_>) -> Result<(Option<Vec<Ipv4Addr>>, Option<u8>), ConfigError> {
+/// Addresses and offset, where they are given.
+type Old<A> = (Option<Vec<A>>, Option<u8>);
+
+/// The arguments without keywords: `OFFSET`, or a list of bad addresses and `OFFSET`.
+fn old_form<A: Value>(setup: &mut Setup<'_>, name: &str) -> Result<Old<A>, ConfigError> {
     let mut given = setup.args.rest();
     let (first, second, more) = (given.next(), given.next(), given.next());
     let Some(first) = first else { return Ok((None, None)) };
@@ -112,8 +117,7 @@ fn old_form(setup: &mut Setup<'_>) -> Result<(Option<Vec<Ipv4Addr>>, Option<u8>)
     {
         return Ok((None, Some(offset)));
     }
-    let listed: Vec<_> =
-        first.words().map(|word| setup.args.read::<Ipv4Addr>(&word, "BADSRC")).collect();
+    let listed: Vec<_> = first.words().map(|word| setup.args.read::<A>(&word, name)).collect();
     let offset = second.map(|offset| setup.args.read(&offset, "OFFSET")).transpose();
     Ok((Some(listed.into_iter().collect::<Result<_, _>>()?), offset?))
 }

@@ -13,13 +13,18 @@ pub(crate) const CLASS: ElementClass = ElementClass {
     configure: |setup| {
         let given: Vec<_> = setup.args.rest().collect();
         let tickets: Vec<_> =
-            given.iter().map(|arg| setup.args.read::<u16>(arg, "TICKETS")).collect();
+            given.iter().map(|arg| setup.args.read::<u32>(arg, "TICKETS")).collect();
         setup.args.finish()?;
         let tickets = tickets.into_iter().collect::<Result<Vec<_>, _>>()?;
         if tickets.len() != setup.inputs as usize || tickets.contains(&0) {
             let words = format!("{} inputs want as many numbers of tickets above 0", setup.inputs);
             return Err(setup.args.refuse_all(&words));
         }
+        if tickets.iter().any(|&tickets| tickets > MOST_TICKETS) {
+            setup.args.warn_all(&format!("more tickets than {MOST_TICKETS} are taken as so many"));
+        }
+        let tickets = tickets.into_iter().map(|tickets| tickets.min(MOST_TICKETS));
+        let tickets: Vec<u32> = tickets.collect();
         let strides: Vec<u64> = tickets.iter().map(|&tickets| ONE / u64::from(tickets)).collect();
         Ok(Made::new(move |_| Stride {
             places: strides.clone(),
@@ -28,6 +33,9 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         }))
     },
 };
+
+/// Tickets of an input: Click's bound.
+const MOST_TICKETS: u32 = 65_535;
 
 /// Stride of one ticket.
 const ONE: u64 = 1 << 24;

@@ -1,5 +1,5 @@
-//! Network address translation: `IPRewriter`, `TCPRewriter` and `UDPRewriter` change addresses and ports of flows, `IPAddrRewriter` and
-//! `IPAddrPairRewriter` addresses alone; `IPRewriterPatterns` names patterns, `FTPPortMapper` and `ICMPRewriter` change what packets have of flows in their payload.
+//! Network address translation: `IPRewriter`, `TCPRewriter` and `UDPRewriter` change addresses and ports of flows, `ICMPPingRewriter`
+//! addresses and identifiers of echo requests and replies, `IPAddrRewriter` and `IPAddrPairRewriter` addresses alone; `IPRewriterPatterns` names patterns, `FTPPortMapper` and `ICMPRewriter` change what packets have of flows in their payload.
 //!
 //! Source: Click's elements of these names; RFC 3022. An argument for each input decides what becomes of a new flow that comes by
 //! it: `drop`, `pass OUTPUT`, `keep FOUT ROUT`, or `pattern SADDR SPORT DADDR DPORT FOUT ROUT` (without ports for the two that have
@@ -7,7 +7,7 @@
 //! A flow ends when it was silent for `TIMEOUT` (TCP a day, or 5 minutes before a reply; UDP 5 minutes), or in favor of a
 //! new one when `MAPPING_CAPACITY` flows are there and it was silent for `GUARANTEE` (5 s). `MAPPING_CAPACITY ELEMENT` shares the
 //! flows' table of another rewriter. A flow that finds no place or no port ends its packets. `REPLY_ANNO PAINT` gives replies the
-//! paint of the first packet. All workers share the table. Differs: mappers of `RoundRobinIPMapper` and the like are refused; flows
+//! paint of the first packet. `ICMPPingRewriter(SADDR, DADDR)` is an old form of `pattern SADDR - DADDR - 0 1`. All workers share the table. Differs: mappers of `RoundRobinIPMapper` and the like are refused; flows
 //! end with their configuration.
 
 mod ftp;
@@ -26,6 +26,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use crate::element::support::setting::value;
+use crate::frame::wire::icmp::PROTOCOL_ICMP;
 use crate::frame::wire::protocol::{TCP as PROTOCOL_TCP, UDP as PROTOCOL_UDP};
 use crate::frame::{Batch, DropReason, Hop};
 use crate::graph::{Context, Element, ElementClass, Made, Setup};
@@ -38,6 +39,8 @@ use table::{Flow, Found, Key, Table, Times};
 pub(crate) const IP: ElementClass = class("IPRewriter", |setup| configure(setup, Kind::Ip));
 pub(crate) const UDP: ElementClass = class("UDPRewriter", |setup| configure(setup, Kind::Udp));
 pub(crate) const TCP: ElementClass = class("TCPRewriter", |setup| configure(setup, Kind::Tcp));
+pub(crate) const PING: ElementClass =
+    class("ICMPPingRewriter", |setup| configure(setup, Kind::Ping));
 pub(crate) const ADDR: ElementClass = class("IPAddrRewriter", |setup| configure(setup, Kind::Addr));
 pub(crate) const PAIR: ElementClass =
     class("IPAddrPairRewriter", |setup| configure(setup, Kind::Pair));
@@ -46,8 +49,8 @@ pub(crate) const PATTERNS: ElementClass = ElementClass {
     spec: ClassSpec::new(PATTERNS_NAME, "0/0", "a/a", "x/y"),
     summary: "names patterns of rewriters",
     configure: |setup| {
-        let given: Vec<_> = setup.args.rest().collect();
-        for arg in &given {
+        // A name in capitals looks like a keyword.
+        while let Some(arg) = &setup.args.next_of_any() {
             let words: Vec<String> = arg.words().map(|word| word.raw().to_owned()).collect();
             if let Err(words) = Pattern::read(words.get(1..).unwrap_or_default(), words.len() == 3)
             {
@@ -79,13 +82,15 @@ enum Kind {
     Ip,
     Udp,
     Tcp,
+    /// Echo requests and replies: an identifier stands for a port.
+    Ping,
     Addr,
     Pair,
 }
 
 impl Kind {
     fn has_ports(self) -> bool {
-        matches!(self, Self::Ip | Self::Udp | Self::Tcp)
+        matches!(self, Self::Ip | Self::Udp | Self::Tcp | Self::Ping)
     }
 }
 
@@ -132,8 +137,14 @@ fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Classes that keep flows.
-const REWRITERS: [&str; 5] =
-    ["IPRewriter", "TCPRewriter", "UDPRewriter", "IPAddrRewriter", "IPAddrPairRewriter"];
+const REWRITERS: [&str; 6] = [
+    "IPRewriter",
+    "TCPRewriter",
+    "UDPRewriter",
+    "ICMPPingRewriter",
+    "IPAddrRewriter",
+    "IPAddrPairRewriter",
+];
 
 /// The rewriter that an argument names.
 fn named(setup: &mut Setup<'_>, arg: &Arg<'_>) -> Result<Arc<Core>, ConfigError> {
@@ -178,6 +189,13 @@ fn configure(setup: &mut Setup<'_>, kind: Kind) -> Result<Made, ConfigError> {
     };
     let given: Vec<_> = setup.args.rest().collect();
     let mut inputs = Vec::new();
+    let given = match old_form(setup, &given, kind) {
+        Some(old) => {
+            inputs.push(old);
+            Vec::new()
+        }
+        None => given,
+    };
     for (number, arg) in given.iter().enumerate() {
         match input(setup, arg, kind) {
             Ok(input) => inputs.push(input),
@@ -223,6 +241,18 @@ fn configure(setup: &mut Setup<'_>, kind: Kind) -> Result<Made, ConfigError> {
     Ok(handled(made, &core))
 }
 
+/// Source and destination of a rewriter of echo requests, as configurations gave them that knew no patterns.
+fn old_form(setup: &Setup<'_>, given: &[Arg<'_>], kind: Kind) -> Option<Input> {
+    let [src, dst] = given else { return None };
+    if kind != Kind::Ping || setup.inputs != 1 {
+        return None;
+    }
+    let word = |arg: &Arg<'_>| arg.raw().to_owned();
+    let words = [word(src), "-".to_owned(), word(dst), "-".to_owned()];
+    let reply = u16::from(setup.outputs > 1);
+    Pattern::read(&words, false).ok().map(|pattern| Input::Pattern(pattern, 0, reply))
+}
+
 /// Reads what becomes of the new flows of an input.
 fn input(setup: &Setup<'_>, arg: &Arg<'_>, kind: Kind) -> Result<Input, String> {
     let words: Vec<String> = arg.words().map(|word| word.raw().to_owned()).collect();
@@ -259,7 +289,8 @@ fn named_pattern(setup: &Setup<'_>, name: &str, addrs_alone: bool) -> Result<Pat
             continue;
         }
         let mut problems = Problems::default();
-        for arg in configuration.args(number, &mut problems).rest() {
+        let mut args = configuration.args(number, &mut problems);
+        while let Some(arg) = args.next_of_any() {
             let words: Vec<String> = arg.words().map(|word| word.raw().to_owned()).collect();
             if words.first().is_some_and(|first| first == name) {
                 return Pattern::read(&words[1..], addrs_alone && words.len() == 3);
@@ -429,6 +460,7 @@ impl Rewriter {
         let known = known.filter(|(protocol, _)| match config.kind {
             Kind::Tcp => *protocol == PROTOCOL_TCP,
             Kind::Ip | Kind::Udp => matches!(*protocol, PROTOCOL_TCP | PROTOCOL_UDP),
+            Kind::Ping => *protocol == PROTOCOL_ICMP,
             Kind::Addr | Kind::Pair => true,
         });
         let spec = lock(&config.inputs).get(usize::from(input)).map(|input| match input {
@@ -498,7 +530,7 @@ impl Element for Rewriter {
 #[cfg(test)]
 mod tests {
     use crate::element::click::only::console;
-    use crate::testing::{Rig, World, refused};
+    use crate::testing::{Rig, World, frame_v4, refused};
 
     use super::*;
 
@@ -533,6 +565,32 @@ mod tests {
         for class in ["IPRewriter", "TCPRewriter", "UDPRewriter"] {
             assert_eq!(nat(class, rows, replies), want, "{class}");
         }
+    }
+
+    #[test]
+    fn echoes_get_identifiers_and_replies_find_back() {
+        let text = "FromDevice(a) -> Strip(14) -> CheckIPHeader -> [0] rw :: ICMPPingRewriter(pattern 1.0.0.1 700-701# - - 0 1, drop);
+            FromDevice(b) -> Strip(14) -> CheckIPHeader -> [1] rw; rw [0] -> CheckICMPHeader -> ToDevice(x);
+            rw [1] -> CheckICMPHeader -> ToDevice(y)";
+        let mut rig = Rig::new(&World::new(), text);
+        let mut echo = |device: &str, src: &str, dst: &str, kind: u8, id: u8| {
+            let mut frame = frame_v4(src, dst, 64, 1, &[kind, 0, 0, 0, 0, id, 0, 2]);
+            crate::element::click::only::summary::fill_checksums(&mut frame[14..]);
+            let sent = rig.receive(device, &[&frame]);
+            let ends =
+                |bytes: &[u8]| (bytes[12], bytes[16], u16::from_be_bytes([bytes[24], bytes[25]]));
+            sent.first().map(|(to, bytes)| (to.clone(), ends(bytes)))
+        };
+        let x = |ends| Some(("x".to_owned(), ends));
+        assert_eq!(echo("a", "10.0.0.1", "8.0.0.1", 8, 5), x((1, 8, 700)));
+        assert_eq!(echo("a", "11.0.0.1", "8.0.0.1", 8, 5), x((1, 8, 701)));
+        assert_eq!(echo("a", "12.0.0.1", "8.0.0.1", 8, 5), None, "none is left");
+        // 700 is 0x02bc: only its low byte fits the closure's identifier.
+        assert_eq!(echo("b", "8.0.0.1", "1.0.0.1", 0, 5), None, "nobody sent that");
+        let mut reply = frame_v4("8.0.0.1", "1.0.0.1", 64, 1, &[0, 0, 0, 0, 2, 0xbc, 0, 2]);
+        crate::element::click::only::summary::fill_checksums(&mut reply[14..]);
+        let sent = rig.receive("b", &[&reply]);
+        assert_eq!((&*sent[0].0, sent[0].1[16], &sent[0].1[24..26]), ("y", 10, &[0, 5][..]));
     }
 
     #[test]

@@ -4,6 +4,7 @@ use super::pattern::FlowId;
 use super::tcp::Deltas;
 use crate::element::click::only::seen::{Seen, long, word};
 use crate::frame::wire::checksum::{update, update_long};
+use crate::frame::wire::icmp::PROTOCOL_ICMP;
 use crate::frame::wire::protocol::{TCP, UDP};
 
 /// Ends and protocol of a packet whose IPv4 header begins at an offset; with ports where it has them.
@@ -15,10 +16,23 @@ pub(super) fn ends(frame: &[u8], network: usize, ports: bool) -> Option<(u8, Flo
         return Some((ip[9], addrs));
     }
     let (protocol, transport) = seen.transport()?;
+    if protocol == PROTOCOL_ICMP {
+        let identifier = word(transport, IDENTIFIER)?;
+        return match *transport.first()? {
+            ECHO => Some((protocol, FlowId { sport: identifier, ..addrs })),
+            ECHO_REPLY => Some((protocol, FlowId { dport: identifier, ..addrs })),
+            _ => None,
+        };
+    }
     let has_ports = matches!(protocol, TCP | UDP);
     let id = FlowId { sport: word(transport, 0)?, dport: word(transport, 2)?, ..addrs };
     has_ports.then_some((protocol, id))
 }
+
+/// Types of ICMP messages that have an identifier, and where it is.
+const ECHO: u8 = 8;
+const ECHO_REPLY: u8 = 0;
+const IDENTIFIER: usize = 4;
 
 /// Where the checksum of a transport header is.
 fn checksum_at(protocol: u8) -> Option<usize> {
@@ -45,6 +59,17 @@ pub(super) fn rewrite(ip: &mut [u8], from: FlowId, to: FlowId, ports: bool) {
     let (protocol, header) = (ip[9], usize::from(ip[0] & 15) * 4);
     let first = word(ip, 6).is_some_and(|fragment| fragment & 0x1fff == 0);
     let Some(transport) = ip.get_mut(header..).filter(|_| first) else { return };
+    if protocol == PROTOCOL_ICMP {
+        if ports && let Some(sum) = word(transport, 2) {
+            let (before, after) = match transport.first() {
+                Some(&ECHO) => (from.sport, to.sport),
+                _ => (from.dport, to.dport),
+            };
+            put(transport, 2, update(sum, before, after));
+            put(transport, IDENTIFIER, after);
+        }
+        return;
+    }
     if let Some(at) = checksum_at(protocol)
         && let Some(sum) = word(transport, at)
         // UDP may have none.

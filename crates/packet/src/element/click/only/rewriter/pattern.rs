@@ -171,9 +171,11 @@ fn addrs(text: &str) -> Option<Range> {
         };
         return (low <= high).then_some(Range { low, high, sequential });
     }
-    let (low, high) = match text.split_once('-') {
-        Some((low, high)) => (one(low)?, one(high)?),
-        None => (one(text)?, one(text)?),
+    // A name may have the sign of a range in it.
+    let (low, high) = match (one(text), text.split_once('-')) {
+        (Some(addr), _) => (addr, addr),
+        (None, Some((low, high))) => (one(low)?, one(high)?),
+        (None, None) => return None,
     };
     (low <= high).then_some(Range { low, high, sequential })
 }

@@ -75,6 +75,12 @@ fn configure(setup: &mut Setup<'_>, discipline: Discipline) -> Result<Made, Conf
     let usual = capacity?.unwrap_or(1000);
     let capacity = Setting::new(usual);
     let counts = setup.keep::<PerWorker<Counts>>();
+    #[cfg(feature = "click")]
+    {
+        let counts = counts.clone();
+        let length = setup.shared::<super::only::nearest::Length>(setup.number());
+        length.show(move || counts.sum(|counts| counts.length.read()));
+    }
     let read = |name, value: fn(&Counts) -> u64| {
         let counts = counts.clone();
         Handler::read(name, move || counts.sum(value).to_string())

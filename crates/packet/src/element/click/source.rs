@@ -113,6 +113,19 @@ fn configure(
         return Err(setup.args.refuse_all(&words));
     }
     let data = padded(&data, length);
+    Ok(assemble(setup, data, limit, &active, stop, random, pace))
+}
+
+/// A source of packets of these bytes.
+fn assemble(
+    setup: &mut Setup<'_>,
+    data: Arc<[u8]>,
+    limit: u64,
+    active: &Setting<bool>,
+    stop: bool,
+    random: Option<u64>,
+    pace: impl Fn() -> Pace + Send + Sync + 'static,
+) -> Made {
     let counts = setup.keep::<PerWorker<Count>>();
     let resets = Setting::<u32>::new(0);
     let heeds = matches!(pace(), Pace::Round(_));
@@ -140,7 +153,28 @@ fn configure(
         .polled()
         .counter("count", &counts)
         .command("reset", move || resets.change(|resets| resets.wrapping_add(1)));
-    Ok(active.handled(made, "active"))
+    active.handled(made, "active")
+}
+
+/// A source of packets of these bytes at a rate, or as fast as they are taken.
+#[cfg(feature = "click")]
+pub(crate) fn of_bytes(
+    setup: &mut Setup<'_>,
+    data: &[u8],
+    limit: Option<u32>,
+    active: bool,
+    rate: Option<Allowance>,
+) -> Made {
+    let active = Setting::new(active);
+    let limit = limit.map_or(u64::MAX, u64::from);
+    match rate {
+        None => assemble(setup, data.into(), limit, &active, false, None, || Pace::Round(BATCH)),
+        Some(allowance) => {
+            let each = allowance.clone();
+            let pace = move || Pace::Rated(each.budget());
+            allowance.handled(assemble(setup, data.into(), limit, &active, false, None, pace))
+        }
+    }
 }
 
 /// Packets a second of `RatedSource`: Click's.

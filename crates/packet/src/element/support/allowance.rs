@@ -33,6 +33,12 @@ pub struct Rate {
 }
 
 impl Rate {
+    /// So many packets a second.
+    #[cfg(feature = "click")]
+    pub(crate) fn of_packets(a_second: u64) -> Self {
+        Self { unit: Unit::Packets, a_second }
+    }
+
     /// Whether bytes are counted, rather than packets.
     pub fn is_of_bytes(self) -> bool {
         self.unit == Unit::Bytes

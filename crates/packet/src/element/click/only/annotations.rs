@@ -50,6 +50,11 @@ impl Annotations {
         batch.annotations(i).map_or(Self::default(), Self::read)
     }
 
+    /// Those of a packet outside of a batch.
+    pub(crate) fn of_packet(packet: &Packet) -> Self {
+        packet.annotations().map_or(Self::default(), Self::read)
+    }
+
     /// Gives them to packet `i`; a packet that leaves no room in its frame has none.
     pub(crate) fn set(&self, batch: &mut Batch, i: usize) {
         if let Some(bytes) = batch.annotations_mut(i) {

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::element::click::only::annotations::Annotations;
+use crate::element::click::only::heads::Heads;
 use crate::element::support::stop::Stop;
-use crate::frame::{Batch, DropReason, FLAG_GENERATED, Packet};
+use crate::frame::Batch;
 use crate::graph::{Context, Element, ElementClass, Held, Inputs, Made};
 use crate::handler::Handler;
 use crate::language::ClassSpec;
@@ -25,7 +26,8 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         let ordered = Arc::new(AtomicBool::new(true));
         let shown = ordered.clone();
         let made = Made::new(move |_| Sorted {
-            waiting: (0..inputs).map(|_| None).collect(),
+            heads: Heads::new(inputs),
+            inputs,
             last_ns: i64::MIN,
             ordered: ordered.clone(),
             stop: Stop::new(stop.clone()),
@@ -38,8 +40,8 @@ pub(crate) const CLASS: ElementClass = ElementClass {
 };
 
 struct Sorted {
-    /// A packet of each input, and its time.
-    waiting: Vec<Option<(i64, Packet)>>,
+    heads: Heads,
+    inputs: usize,
     last_ns: i64,
     ordered: Arc<AtomicBool>,
     stop: Stop,
@@ -47,23 +49,18 @@ struct Sorted {
 
 impl Element for Sorted {
     fn pull(&mut self, _: u16, into: &mut Batch, inputs: &mut dyn Inputs, cx: &mut Context<'_>) {
-        let wanted = into.len() + into.room();
-        while into.len() < wanted {
-            for (input, waiting) in self.waiting.iter_mut().enumerate() {
-                if waiting.is_none() {
-                    let before = into.len();
-                    into.set_limit(before + 1);
-                    inputs.pull(u16::try_from(input).unwrap_or(u16::MAX), into, cx);
-                    if into.len() > before {
-                        let time = Annotations::of(into, before).timestamp_ns;
-                        *waiting = Some((time, into.take(before)));
-                        into.close_up(|_, _| {});
-                    }
+        while into.room() > 0 {
+            let mut first = None;
+            for input in 0..self.inputs {
+                let head = self.heads.pull(input, into, inputs, cx);
+                let time = head.map(|packet| Annotations::of_packet(packet).timestamp_ns);
+                if let Some(time) = time
+                    && first.is_none_or(|(earliest, _)| time < earliest)
+                {
+                    first = Some((time, input));
                 }
             }
-            let first = self.waiting.iter_mut().filter(|waiting| waiting.is_some());
-            let first = first.min_by_key(|waiting| waiting.as_ref().map(|(time, _)| *time));
-            let Some((time, packet)) = first.and_then(Option::take) else {
+            let Some((time, input)) = first else {
                 // Inputs that had none yet are not at their end.
                 if self.last_ns > i64::MIN {
                     self.stop.request();
@@ -74,25 +71,15 @@ impl Element for Sorted {
                 self.ordered.store(false, Relaxed);
             }
             self.last_ns = time;
-            into.set_limit(into.len() + 1);
-            if let Err(packet) = into.push(packet) {
-                cx.drop_packet(packet, DropReason::NoBuffer);
-            }
+            self.heads.give(input, into, cx);
         }
-        into.set_limit(wanted);
     }
 
     fn held(&self) -> Held {
-        let mut held = Held::default();
-        for (_, packet) in self.waiting.iter().flatten() {
-            held.add(packet.meta.flags & FLAG_GENERATED != 0);
-        }
-        held
+        self.heads.held()
     }
 
     fn stop(&mut self, cx: &mut Context<'_>) {
-        for (_, packet) in self.waiting.iter_mut().filter_map(Option::take) {
-            cx.drop_packet(packet, DropReason::Shutdown);
-        }
+        self.heads.stop(cx);
     }
 }

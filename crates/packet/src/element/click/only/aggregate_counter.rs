@@ -1,0 +1,353 @@
+//! Counts by aggregate: `AggregateCounter` packets or bytes of each, `AggregatePacketCounter` packets of each for each of its inputs;
+//! `AggregateLast` keeps the last packet of each until `clear` is written.
+//!
+//! Source: Click's elements of these names. `BYTES true` counts bytes, with those that were not captured unless `EXTRA_LENGTH false` is
+//! given, `IP_BYTES true` those behind the network header's beginning; a packet that stands for several counts as these unless `MULTIPACKET
+//! false`. What comes by the second input counts for aggregates that are known. `AGGREGATE_STOP N` and `COUNT_STOP N` end the router,
+//! `AGGREGATE_FREEZE` and `COUNT_FREEZE` let it take no new aggregates. `write_text_file FILE` writes a line for each, `write_ip_file`
+//! with addresses. All workers count together, under a lock a batch. Differs: `AGGREGATE_CALL` and `COUNT_CALL` are taken with a
+//! warning, files have text, no binary form.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::net::Ipv4Addr;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::annotations::Annotations;
+use crate::element::support::setting::Setting;
+use crate::frame::{Batch, DropReason, FLAG_GENERATED, Packet};
+use crate::graph::{Context, Element, ElementClass, Held, Inputs, Made};
+use crate::handler::Handler;
+use crate::language::ClassSpec;
+
+pub(crate) const CLASS: ElementClass = ElementClass {
+    spec: ClassSpec::new("AggregateCounter", "1-2/1-2", "a/ah", "#/#"),
+    summary: "counts packets or bytes of each aggregate",
+    configure: |setup| {
+        let mut is = |name, usual| setup.args.keyword::<bool>(name).map(|is| is.unwrap_or(usual));
+        let (bytes, ip_bytes) = (is("BYTES", false)?, is("IP_BYTES", false)?);
+        let (packets, extra) = (is("MULTIPACKET", true)?, is("EXTRA_LENGTH", true)?);
+        let mut limit = |name| setup.args.keyword::<u64>(name);
+        let aggregates = [limit("AGGREGATE_STOP")?, limit("AGGREGATE_FREEZE")?];
+        let counts = [limit("COUNT_STOP")?, limit("COUNT_FREEZE")?];
+        let banner = setup.args.keyword::<String>("BANNER");
+        for call in ["AGGREGATE_CALL", "COUNT_CALL"] {
+            if setup.args.keyword_arg(call)?.is_some() {
+                setup.args.warn_all(&format!("{call}: nothing is called by it here"));
+            }
+        }
+        setup.args.finish()?;
+        let banner = banner?.unwrap_or_default();
+        let what = What { bytes: bytes || ip_bytes, ip: ip_bytes, packets, extra };
+        let shared = setup.keep::<Mutex<Counts>>();
+        let (frozen, active) = (Setting::new(false), Setting::new(true));
+        let stop = setup.stop.clone();
+        let made = Made::new({
+            let (shared, frozen, active) = (shared.clone(), frozen.clone(), active.clone());
+            move |instance| Counter {
+                what,
+                shared: (!instance.is_dry_run()).then(|| shared.clone()),
+                limits: [aggregates, counts],
+                frozen: frozen.clone(),
+                active: active.clone(),
+                stop: stop.clone(),
+            }
+        });
+        let made = active.handled(frozen.handled(made, "freeze"), "active");
+        let read = |name, text: fn(&Counts) -> String| {
+            let shared = shared.clone();
+            Handler::read(name, move || text(&lock(&shared)))
+        };
+        let write = |name, addrs: bool| {
+            let (shared, banner) = (shared.clone(), banner.clone());
+            Handler::write_opening(name, move |file, policy| {
+                let text = lock(&shared).text(&banner, addrs);
+                let file = file.trim();
+                if file == "-" {
+                    super::console::out(&text);
+                    return Ok(());
+                }
+                let opened = policy.output(file).map_err(|error| format!("{file}: {error}"))?;
+                let Some(mut opened) = opened else { return Ok(()) };
+                let written = opened.set_len(0).and_then(|()| opened.write_all(text.as_bytes()));
+                written.map_err(|error| format!("{file}: {error}"))
+            })
+        };
+        let clear = shared.clone();
+        Ok(made
+            .handler(read("count", |counts| counts.total.to_string()))
+            .handler(read("nagg", |counts| counts.of.len().to_string()))
+            .handler(read("counts_pdf", Counts::pdf))
+            .handler(Handler::read("banner", {
+                let banner = banner.clone();
+                move || banner.clone()
+            }))
+            .handler(write("write_text_file", false))
+            .handler(write("write_ascii_file", false))
+            .handler(write("write_ip_file", true))
+            .command("clear", move || *lock(&clear) = Counts::default()))
+    },
+};
+
+/// What is counted.
+#[derive(Clone, Copy)]
+struct What {
+    bytes: bool,
+    ip: bool,
+    packets: bool,
+    extra: bool,
+}
+
+impl What {
+    fn of(self, batch: &Batch, i: usize, annotations: &Annotations) -> u64 {
+        let others = if self.packets { u64::from(annotations.extra_packets) } else { 0 };
+        if !self.bytes {
+            return 1 + others;
+        }
+        let network = if self.ip { usize::from(batch.meta()[i].network) } else { 0 };
+        let length = batch.frame_len(i).saturating_sub(network) as u64;
+        length + if self.extra { u64::from(annotations.extra_length) } else { 0 }
+    }
+}
+
+#[derive(Default)]
+struct Counts {
+    of: HashMap<u32, u64>,
+    total: u64,
+}
+
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Counts are whole whatever panicked beside them.
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Counts {
+    fn text(&self, banner: &str, addrs: bool) -> String {
+        let mut text = String::new();
+        if !banner.is_empty() {
+            let _ = writeln!(text, "# {banner}");
+        }
+        let _ = writeln!(text, "!num_nonzero {}", self.of.len());
+        for (&aggregate, count) in &self.of.iter().collect::<BTreeMap<_, _>>() {
+            let _ = match addrs {
+                true => writeln!(text, "{} {count}", Ipv4Addr::from_bits(*aggregate)),
+                false => writeln!(text, "{aggregate} {count}"),
+            };
+        }
+        text
+    }
+
+    /// How many aggregates have each count.
+    fn pdf(&self) -> String {
+        let mut numbers = BTreeMap::<u64, u64>::new();
+        self.of.values().for_each(|count| *numbers.entry(*count).or_default() += 1);
+        numbers.into_iter().map(|(count, aggregates)| format!("{count} {aggregates}\n")).collect()
+    }
+}
+
+/// Aggregates that are counted at most.
+const MOST: usize = 1 << 22;
+
+struct Counter {
+    what: What,
+    /// `None` where packets are only evaluated.
+    shared: Option<Arc<Mutex<Counts>>>,
+    /// Numbers of aggregates, and counts, at which the router ends and new ones are not taken.
+    limits: [[Option<u64>; 2]; 2],
+    frozen: Setting<bool>,
+    active: Setting<bool>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Element for Counter {
+    fn process(&mut self, input: u16, batch: &mut Batch, _: &mut Context<'_>) {
+        for i in 0..batch.len() {
+            batch.output(i, input);
+        }
+        let Some(shared) = self.shared.as_ref().filter(|_| self.active.get()) else { return };
+        let mut counts = lock(shared);
+        for i in 0..batch.len() {
+            let annotations = Annotations::of(batch, i);
+            let amount = self.what.of(batch, i, &annotations);
+            let Counts { of, total } = &mut *counts;
+            let takes_new = input == 0 && !self.frozen.get() && of.len() < MOST;
+            match of.get_mut(&annotations.aggregate) {
+                Some(count) => *count += amount,
+                None if takes_new => drop(of.insert(annotations.aggregate, amount)),
+                None => continue,
+            }
+            *total += amount;
+            let numbers = [of.len() as u64, *total];
+            for (number, [stops, freezes]) in numbers.into_iter().zip(self.limits) {
+                if stops.is_some_and(|limit| number >= limit) {
+                    // Relaxed: whoever looks acts on it a round later.
+                    self.stop.store(true, Relaxed);
+                }
+                if freezes.is_some_and(|limit| number >= limit) {
+                    self.frozen.change(|_| true);
+                }
+            }
+        }
+    }
+}
+
+pub(crate) const PACKETS: ElementClass = ElementClass {
+    spec: ClassSpec::new("AggregatePacketCounter", "1-/1-", "a/a", "#/#"),
+    summary: "counts packets of each aggregate for each of its inputs",
+    configure: |setup| {
+        setup.args.keyword_arg("NOTIFIER")?;
+        setup.args.keyword_arg("ANNO")?;
+        setup.args.finish()?;
+        let shared = setup.keep::<Mutex<HashMap<(u16, u32), u64>>>();
+        let made = Made::new({
+            let shared = shared.clone();
+            move |instance| Packets { shared: (!instance.is_dry_run()).then(|| shared.clone()) }
+        });
+        let clear = shared.clone();
+        let made = made.command("clear", move || lock(&clear).clear());
+        Ok(made.handler(Handler::read("count", move || {
+            lock(&shared).values().sum::<u64>().to_string()
+        })))
+    },
+};
+
+struct Packets {
+    shared: Option<Arc<Mutex<HashMap<(u16, u32), u64>>>>,
+}
+
+impl Element for Packets {
+    fn process(&mut self, input: u16, batch: &mut Batch, _: &mut Context<'_>) {
+        for i in 0..batch.len() {
+            batch.output(i, input);
+        }
+        let Some(shared) = &self.shared else { return };
+        let mut counts = lock(shared);
+        for i in 0..batch.len() {
+            let aggregate = Annotations::of(batch, i).aggregate;
+            if counts.len() < MOST || counts.contains_key(&(input, aggregate)) {
+                *counts.entry((input, aggregate)).or_default() += 1;
+            }
+        }
+    }
+}
+
+pub(crate) const LAST: ElementClass = ElementClass {
+    spec: ClassSpec::new("AggregateLast", "1/1-2", "h/h", "x/x").outputs(&["last", "others"]),
+    summary: "keeps the last packet of each aggregate until `clear` is written",
+    configure: |setup| {
+        setup.args.keyword_arg("NOTIFIER")?;
+        let ends = setup.args.keyword("STOP_AFTER_CLEAR");
+        setup.args.finish()?;
+        let ends = ends?.unwrap_or(false).then(|| setup.stop.clone());
+        let others = setup.outputs > 1;
+        let clears = Setting::<u32>::new(0);
+        let each = clears.clone();
+        let made = Made::new(move |_| Last {
+            kept: BTreeMap::new(),
+            others,
+            seen: each.get(),
+            clears: each.clone(),
+            ends: ends.clone(),
+        });
+        let made = made.polled().holds(MOST_KEPT);
+        Ok(made.command("clear", move || clears.change(|clears| clears.wrapping_add(1))))
+    },
+};
+
+/// Packets that are kept at most; what would be more is passed on at once.
+const MOST_KEPT: usize = 4096;
+
+struct Last {
+    kept: BTreeMap<u32, Packet>,
+    /// Whether earlier packets have an output.
+    others: bool,
+    clears: Setting<u32>,
+    seen: u32,
+    ends: Option<Arc<AtomicBool>>,
+}
+
+impl Element for Last {
+    fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
+        for i in 0..batch.len() {
+            let aggregate = Annotations::of(batch, i).aggregate;
+            if self.kept.len() >= MOST_KEPT && !self.kept.contains_key(&aggregate) {
+                continue;
+            }
+            let before = self.kept.insert(aggregate, batch.take(i));
+            match before {
+                Some(packet) if self.others => cx.emit(1, packet),
+                Some(packet) => cx.drop_packet(packet, DropReason::Discarded),
+                None => {}
+            }
+        }
+    }
+
+    fn poll(&mut self, _: &mut Batch, _: &mut dyn Inputs, cx: &mut Context<'_>) {
+        let clears = self.clears.get();
+        if clears == self.seen {
+            return;
+        }
+        self.seen = clears;
+        for (_, packet) in std::mem::take(&mut self.kept) {
+            cx.emit(0, packet);
+        }
+        if let Some(ends) = &self.ends {
+            // Relaxed: whoever looks acts on it a round later.
+            ends.store(true, Relaxed);
+        }
+    }
+
+    fn held(&self) -> Held {
+        let mut held = Held::default();
+        for packet in self.kept.values() {
+            held.add(packet.meta.flags & FLAG_GENERATED != 0);
+        }
+        held
+    }
+
+    fn stop(&mut self, cx: &mut Context<'_>) {
+        for (_, packet) in std::mem::take(&mut self.kept) {
+            cx.drop_packet(packet, DropReason::Shutdown);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::element::click::only::console;
+    use crate::testing::{Rig, World, frame_v4};
+
+    #[test]
+    fn aggregates_are_counted() {
+        let text = "FromDevice(a) -> MarkIPHeader(14) -> AggregateIP(ip src) -> c :: AggregateCounter(BYTES true, AGGREGATE_FREEZE 2, BANNER x)
+            -> p :: AggregatePacketCounter -> l :: AggregateLast -> ToDevice(x); l [1] -> ToDevice(y)";
+        let mut rig = Rig::new(&World::new(), text);
+        let send = |rig: &mut Rig, host: &str, bytes: usize| {
+            rig.receive("a", &[&frame_v4(host, "10.0.0.9", 64, 17, &vec![0; bytes])])
+        };
+        send(&mut rig, "10.0.0.1", 10);
+        send(&mut rig, "10.0.0.2", 10);
+        assert_eq!(send(&mut rig, "10.0.0.1", 20)[0].0, "y");
+        send(&mut rig, "10.0.0.3", 10);
+        assert_eq!(
+            (rig.read("c.nagg"), rig.read("c.count"), rig.read("c.freeze")),
+            ("2".into(), "142".into(), "true".into())
+        );
+        assert_eq!(
+            (rig.read("c.counts_pdf"), rig.read("p.count")),
+            ("44 1\n98 1\n".into(), "4".into())
+        );
+        console::collect();
+        rig.write("c.write_ip_file", "-");
+        assert_eq!(console::collected().out, "# x\n!num_nonzero 2\n10.0.0.1 98\n10.0.0.2 44\n");
+        rig.write("l.clear", "");
+        let sent = rig.poll();
+        assert_eq!((sent.len(), sent[0].1.len(), &*sent[0].0), (3, 54, "x"));
+        rig.write("c.clear", "");
+        rig.write("p.clear", "");
+        assert_eq!((rig.read("c.nagg"), rig.read("p.count")), ("0".into(), "0".into()));
+    }
+}

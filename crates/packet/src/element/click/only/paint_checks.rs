@@ -1,0 +1,199 @@
+//! Marks of packets besides their color: `CheckPaint(COLOR)` passes those of a color, `SetAnnoByte(ANNO, VALUE)` and
+//! `SetPacketType(TYPE)` note something, `SetIPECN` and `MarkIPCE` set the two bits of congestion in IPv4 headers.
+//!
+//! Source: Click's elements of these names; RFC 3168. Of the annotations that Click numbers, the color (`PAINT`, 20) and the aggregate
+//! (`AGGREGATE`, its lowest byte) are there; others are refused. Packet types are `HOST`, and `BROADCAST` or `MULTICAST`, which
+//! `DropBroadcasts` looks at; others mean nothing here.
+
+use super::annotations::Annotations;
+use super::each::{class, each, sorting};
+use crate::element::support::setting::Setting;
+use crate::frame::wire::checksum::update;
+use crate::frame::wire::{Ip4, Ip4Mut};
+use crate::frame::{Batch, DropReason, FLAG_LINK_MULTICAST};
+use crate::graph::{ElementClass, Setup};
+use crate::handler::Handler;
+use crate::language::ConfigError;
+
+pub(crate) const CHECK: ElementClass =
+    sorting("CheckPaint", &["out", "others"], "passes packets of a color", |setup| {
+        let color = setup.args.positional::<u8>("COLOR");
+        let place = place(setup, false)?;
+        setup.args.finish()?;
+        let color = Setting::new(color?);
+        let shown = color.clone();
+        let exit = setup.exit(1, DropReason::Unmatched);
+        let made = each(move |batch, i| {
+            if place.read(batch, i) != color.get() {
+                exit.take(batch, i);
+            }
+        })?;
+        Ok(shown.handled(made, "color"))
+    });
+
+pub(crate) const SET: ElementClass = class("SetAnnoByte", "notes a number in packets", |setup| {
+    let place = place(setup, true)?;
+    let value = setup.args.positional::<u8>("VALUE");
+    setup.args.finish()?;
+    let value = Setting::new(value?);
+    let shown = value.clone();
+    let made = each(move |batch, i| place.write(batch, i, value.get()))?;
+    let made = made.handler(Handler::read("anno", move || place.number().to_string()));
+    Ok(shown.handled(made, "value"))
+});
+
+/// Annotation of one byte.
+#[derive(Clone, Copy)]
+enum Place {
+    Paint,
+    Aggregate,
+}
+
+/// Reads which annotation is meant.
+fn place(setup: &mut Setup<'_>, first: bool) -> Result<Place, ConfigError> {
+    let arg = match first {
+        true => Some(setup.args.positional_arg("ANNO")?),
+        false => setup.args.keyword_arg("ANNO")?,
+    };
+    let Some(arg) = arg else { return Ok(Place::Paint) };
+    match arg.raw() {
+        "PAINT" | "20" => Ok(Place::Paint),
+        "AGGREGATE" => Ok(Place::Aggregate),
+        _ => Err(setup.args.refuse(&arg, "ANNO: PAINT and AGGREGATE are there")),
+    }
+}
+
+impl Place {
+    fn number(self) -> u8 {
+        match self {
+            Self::Paint => 20,
+            Self::Aggregate => 24,
+        }
+    }
+
+    fn read(self, batch: &Batch, i: usize) -> u8 {
+        match self {
+            Self::Paint => batch.meta()[i].paint,
+            Self::Aggregate => Annotations::of(batch, i).aggregate.to_le_bytes()[0],
+        }
+    }
+
+    fn write(self, batch: &mut Batch, i: usize, value: u8) {
+        match self {
+            Self::Paint => batch.meta_mut()[i].paint = value,
+            Self::Aggregate => {
+                let mut annotations = Annotations::of(batch, i);
+                annotations.aggregate = annotations.aggregate & !0xff | u32::from(value);
+                annotations.set(batch, i);
+            }
+        }
+    }
+}
+
+pub(crate) const PACKET_TYPE: ElementClass =
+    class("SetPacketType", "notes whom packets are for", |setup| {
+        let arg = setup.args.positional_arg("TYPE")?;
+        setup.args.finish()?;
+        let group = match arg.raw().to_ascii_uppercase().as_str() {
+            "BROADCAST" | "MULTICAST" => true,
+            "HOST" | "OTHERHOST" | "OUTGOING" | "LOOPBACK" | "FASTROUTE" => false,
+            _ => {
+                return Err(setup.args.refuse(
+                    &arg,
+                    "TYPE: HOST, BROADCAST, MULTICAST, OTHERHOST and OUTGOING are possible",
+                ));
+            }
+        };
+        each(move |batch, i| {
+            let flags = &mut batch.meta_mut()[i].flags;
+            *flags =
+                if group { *flags | FLAG_LINK_MULTICAST } else { *flags & !FLAG_LINK_MULTICAST };
+        })
+    });
+
+/// Congestion experienced.
+const CE: u8 = 3;
+
+pub(crate) const SET_ECN: ElementClass =
+    class("SetIPECN", "sets the bits of congestion of IPv4 packets", |setup| {
+        let arg = setup.args.positional_arg("ECN")?;
+        setup.args.finish()?;
+        let ecn = match arg.raw() {
+            "no" | "not-ect" | "0" => 0,
+            "ect1" | "ecn_capable1" | "1" => 1,
+            "ect2" | "ect0" | "ecn_capable2" | "2" => 2,
+            "ce" | "3" => CE,
+            _ => return Err(setup.args.refuse(&arg, "ECN: no, ect1, ect2 or ce, as 0 to 3")),
+        };
+        let ecn = Setting::<u8>::new(ecn);
+        let shown = ecn.clone();
+        let made = each(move |batch, i| {
+            if !mark(batch, i, ecn.get()) {
+                batch.discard(i, DropReason::TooShort);
+            }
+        })?;
+        Ok(shown.handled(made, "ecn"))
+    });
+
+pub(crate) const MARK_CE: ElementClass =
+    class("MarkIPCE", "marks IPv4 packets as having met congestion", |setup| {
+        let force = setup.args.optional("FORCE");
+        setup.args.finish()?;
+        let force = force?.unwrap_or(false);
+        each(move |batch, i| {
+            let network = usize::from(batch.meta()[i].network);
+            let class = Ip4::at(batch.bytes(i), network);
+            match class.map(Ip4::traffic_class) {
+                None => batch.discard(i, DropReason::TooShort),
+                // Who does not know of congestion marks takes a loss for one.
+                Some(class) if class & CE == 0 && !force => batch.discard(i, DropReason::Discarded),
+                Some(_) => drop(mark(batch, i, CE)),
+            }
+        })
+    });
+
+/// Sets the two bits; whether there is a header.
+fn mark(batch: &mut Batch, i: usize, ecn: u8) -> bool {
+    let network = usize::from(batch.meta()[i].network);
+    let frame = batch.bytes_mut(i);
+    let Some(mut header) = Ip4Mut::at(frame, network) else { return false };
+    let view = header.view();
+    let (before, sum) = (view.traffic_class(), view.checksum());
+    let after = before & !CE | ecn;
+    header.set_traffic_class(after);
+    let sum = update(sum, before.into(), after.into());
+    frame[network + 10..network + 12].copy_from_slice(&sum.to_be_bytes());
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::Decision;
+    use crate::frame::wire::checksum::checksum;
+    use crate::testing::{Rig, World, frame_v4, refused, run};
+
+    #[test]
+    fn marks_are_set_and_checked() {
+        let text = "FromDevice(a) -> SetAnnoByte(PAINT, 5) -> c :: CheckPaint(5) -> SetPacketType(BROADCAST) -> d :: Counter -> DropBroadcasts
+            -> ToDevice(x); c [1] -> SetAnnoByte(AGGREGATE, 3) -> CheckPaint(3, ANNO AGGREGATE) -> SetPacketType(HOST) -> ToDevice(y)";
+        let mut rig = Rig::new(&World::new(), text);
+        assert!(rig.receive("a", &[&[1]]).is_empty());
+        assert_eq!(rig.read("d.count"), "1");
+        rig.write("c.color", "4");
+        assert_eq!(rig.receive("a", &[&[1]])[0].0, "y");
+        assert!(refused(&SET, "77, 1").contains("PAINT and AGGREGATE"));
+    }
+
+    #[test]
+    fn congestion_is_marked() {
+        let frame = frame_v4("10.0.0.1", "10.0.0.2", 64, 17, &[0; 8]);
+        let batch = run(&SET_ECN, "ect2", 14, &[&frame]);
+        assert_eq!((batch.bytes(0)[15], checksum(&batch.bytes(0)[14..34])), (2, 0));
+        let capable = batch.bytes(0).to_vec();
+        let batch = run(&MARK_CE, "", 14, &[&frame, &capable]);
+        assert_eq!(batch.decision(0), Decision::Drop(DropReason::Discarded));
+        assert_eq!((batch.bytes(1)[15], checksum(&batch.bytes(1)[14..34])), (3, 0));
+        assert_eq!(run(&MARK_CE, "true", 14, &[&frame]).bytes(0)[15], 3);
+    }
+}

@@ -1,0 +1,147 @@
+//! Bytes of packets: `Pad(LENGTH)` lengthens short ones, `StoreData(OFFSET, DATA)` writes some, `EraseIPPayload` zeros what is behind
+//! the headers, `TruncateIPPayload(LENGTH)` cuts it, `Resize` passes packets: frames have room.
+//!
+//! Source: Click's elements of these names. `Pad` without a length makes packets as long as an annotation states that they were.
+//! What is cut off is counted in an annotation.
+
+use super::annotations::Annotations;
+use super::each::{class, each};
+use super::seen::Seen;
+use crate::frame::wire::Ip4Mut;
+use crate::frame::{Batch, DropReason};
+use crate::graph::ElementClass;
+
+pub(crate) const PAD: ElementClass = class("Pad", "lengthens short packets with zeros", |setup| {
+    let length = setup.args.optional::<usize>("LENGTH");
+    let zero = setup.args.keyword::<bool>("ZERO");
+    setup.args.finish()?;
+    let (length, zero) = (length?, zero?);
+    if zero == Some(false) {
+        setup.args.warn_all("ZERO: bytes that are added are zeros in any case");
+    }
+    each(move |batch, i| {
+        let extra = Annotations::of(batch, i).extra_length as usize;
+        let wanted = length.unwrap_or_else(|| batch.frame_len(i) + extra);
+        let missing = wanted.saturating_sub(batch.frame_len(i));
+        if missing == 0 {
+            return;
+        }
+        if !lengthen(batch, i, missing) {
+            batch.discard(i, DropReason::NoBuffer);
+        } else if extra > 0 {
+            let mut annotations = Annotations::of(batch, i);
+            let rest = extra.saturating_sub(missing);
+            annotations.extra_length = u32::try_from(rest).unwrap_or(0);
+            annotations.set(batch, i);
+        }
+    })
+});
+
+/// Adds zeros behind a packet: it moves to the front of its frame, as frames grow there.
+fn lengthen(batch: &mut Batch, i: usize, bytes: usize) -> bool {
+    let length = batch.frame_len(i);
+    let Ok(grown) = u16::try_from(bytes) else { return false };
+    let meta = batch.meta()[i];
+    if !batch.push_front(i, grown) {
+        return false;
+    }
+    let frame = batch.bytes_mut(i);
+    frame.copy_within(bytes.., 0);
+    frame[length..].fill(0);
+    batch.meta_mut()[i] = meta;
+    true
+}
+
+pub(crate) const STORE_DATA: ElementClass =
+    class("StoreData", "writes bytes into packets", |setup| {
+        let offset = setup.args.positional::<usize>("OFFSET");
+        let data = setup.args.positional_arg("DATA");
+        setup.args.finish()?;
+        let (offset, data) = (offset?, data?.bytes().into_owned());
+        each(move |batch, i| {
+            let frame = batch.bytes_mut(i);
+            // As far as the packet reaches, as in Click.
+            let room = frame.get_mut(offset..).unwrap_or_default();
+            let fits = room.len().min(data.len());
+            room[..fits].copy_from_slice(&data[..fits]);
+        })
+    });
+
+pub(crate) const ERASE: ElementClass =
+    class("EraseIPPayload", "zeros what is behind the headers of IPv4 packets", |setup| {
+        setup.args.finish()?;
+        each(|batch, i| {
+            let network = usize::from(batch.meta()[i].network);
+            let payload = Seen::bare(batch.bytes(i), network).payload().map_or(0, <[u8]>::len);
+            let whole = Seen::bare(batch.bytes(i), network).ip().map_or(0, <[u8]>::len);
+            let end = network + whole;
+            batch.bytes_mut(i)[end - payload..end].fill(0);
+        })
+    });
+
+pub(crate) const TRUNCATE: ElementClass =
+    class("TruncateIPPayload", "cuts what is behind the headers of IPv4 packets", |setup| {
+        let length = setup.args.positional::<usize>("LENGTH");
+        let extra = setup.args.keyword("EXTRA_LENGTH");
+        let transport = setup.args.keyword("TRANSPORT");
+        setup.args.finish()?;
+        let (length, extra) = (length?, extra?.unwrap_or(true));
+        let transport = transport?.unwrap_or(false);
+        each(move |batch, i| {
+            let network = usize::from(batch.meta()[i].network);
+            let seen = Seen::bare(batch.bytes(i), network);
+            let Some(ip) = seen.ip() else { return };
+            let payload = match transport {
+                true => seen.payload().map_or(0, <[u8]>::len),
+                false => ip.len() - (usize::from(ip[0] & 15) * 4).min(ip.len()),
+            };
+            if payload <= length {
+                return;
+            }
+            let (end, cut) = (network + ip.len() - (payload - length), payload - length);
+            batch.truncate(i, end);
+            if let Some(mut header) = Ip4Mut::at(batch.bytes_mut(i), network)
+                && !extra
+            {
+                let total = header.view().total_len() - cut;
+                header.set_total_len(u16::try_from(total).unwrap_or(u16::MAX));
+            }
+            if extra {
+                let mut annotations = Annotations::of(batch, i);
+                annotations.extra_length += u32::try_from(cut).unwrap_or(0);
+                annotations.set(batch, i);
+            }
+        })
+    });
+
+pub(crate) const RESIZE: ElementClass =
+    class("Resize", "passes packets as they are: frames have room", |setup| {
+        setup.args.optional::<i32>("HEAD")?;
+        setup.args.optional::<i32>("TAIL")?;
+        setup.args.finish()?;
+        each(|_, _| ())
+    });
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{frame_v4, run};
+
+    #[test]
+    fn packets_are_lengthened_and_written_to() {
+        let batch = run(&PAD, "6", 0, &[&[1, 2, 3], &[7; 9]]);
+        assert_eq!((batch.bytes(0), batch.frame_len(1)), (&[1, 2, 3, 0, 0, 0][..], 9));
+        assert_eq!(run(&STORE_DATA, "1, \\<09 08 07>", 0, &[&[1, 2, 3]]).bytes(0), [1, 9, 8]);
+    }
+
+    #[test]
+    fn payloads_go() {
+        let frame = frame_v4("10.0.0.1", "10.0.0.2", 64, 17, &[1, 1, 1, 1, 1, 1, 1, 1, 9, 9, 9, 9]);
+        let batch = run(&ERASE, "", 14, &[&frame, &frame[..20]]);
+        assert_eq!((&batch.bytes(0)[42..], batch.bytes(0)[41]), (&[0; 4][..], 1));
+        let batch = run(&TRUNCATE, "1, TRANSPORT true", 14, &[&frame]);
+        assert_eq!((batch.frame_len(0), Annotations::of(&batch, 0).extra_length), (43, 3));
+        let batch = run(&TRUNCATE, "10, EXTRA_LENGTH false", 14, &[&frame]);
+        assert_eq!((batch.frame_len(0), batch.bytes(0)[17]), (44, 30));
+    }
+}

@@ -1,0 +1,272 @@
+//! Packets by chance: `RandomSample(P)` passes a part of them, `RandomSwitch` sends each to any output, `RandomBitErrors(P)` damages
+//! them; `RandomSeed` is taken.
+//!
+//! Source: Click's elements of these names. The numbers are the same in each run (xorshift64).
+
+use super::each::sorting;
+use crate::element::support::setting::{Setting, value};
+use crate::frame::counters::{Count, PerWorker};
+use crate::frame::{Batch, DropReason};
+use crate::graph::{Context, Element, ElementClass, Exit, Made};
+use crate::handler::Handler;
+use crate::language::ClassSpec;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Generator of numbers.
+#[derive(Clone)]
+pub(crate) struct Random(u64);
+
+impl Default for Random {
+    fn default() -> Self {
+        Self(0x9e37_79b9_7f4a_7c15)
+    }
+}
+
+impl Random {
+    /// The next number.
+    pub(crate) fn number(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    /// The next number from 0 on, below 1.
+    #[allow(clippy::cast_precision_loss, reason = "53 bits are those of the number")]
+    pub(crate) fn real(&mut self) -> f64 {
+        (self.number() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+}
+
+/// A probability that handlers change: the bits of a real number. Relaxed: nothing else depends on it.
+#[derive(Clone)]
+struct Chance(Arc<AtomicU64>);
+
+impl Chance {
+    fn new(chance: f64) -> Result<Self, String> {
+        let set = Self(Arc::default());
+        set.set(chance).map(|()| set)
+    }
+
+    fn set(&self, chance: f64) -> Result<(), String> {
+        if !(0.0..=1.0).contains(&chance) {
+            return Err("0 to 1 are possible".into());
+        }
+        self.0.store(chance.to_bits(), Relaxed);
+        Ok(())
+    }
+
+    fn get(&self) -> f64 {
+        f64::from_bits(self.0.load(Relaxed))
+    }
+
+    fn handled(&self, made: Made, name: &'static str) -> Made {
+        let (shown, set) = (self.clone(), self.clone());
+        made.handler(Handler::read(name, move || shown.get().to_string()))
+            .handler(Handler::write(name, move |text| set.set(value(text)?)))
+    }
+}
+
+pub(crate) const SAMPLE: ElementClass = sorting(
+    "RandomSample",
+    &["sampled", "others"],
+    "passes a part of packets at random",
+    |setup| {
+        let chance = setup.args.optional::<f64>("P");
+        let sample = setup.args.keyword::<f64>("SAMPLE");
+        let drop = setup.args.keyword::<f64>("DROP");
+        let active = setup.args.keyword("ACTIVE");
+        setup.args.finish()?;
+        let chance = match (chance?.or(sample?), drop?) {
+            (Some(chance), None) => chance,
+            (None, Some(drop)) => 1.0 - drop,
+            _ => return Err(setup.args.refuse_all("give one of P, SAMPLE and DROP")),
+        };
+        let chance = Chance::new(chance).map_err(|words| setup.args.refuse_all(&words))?;
+        let active = Setting::new(active?.unwrap_or(true));
+        let exit = setup.exit(1, DropReason::Discarded);
+        let drops = setup.keep::<PerWorker<Count>>();
+        let made = Made::new({
+            let (chance, active, drops) = (chance.clone(), active.clone(), drops.clone());
+            move |instance| Sample {
+                chance: chance.clone(),
+                active: active.clone(),
+                exit,
+                random: Random::default(),
+                drops: drops.add(instance),
+            }
+        });
+        let (shown, set) = (chance.clone(), chance.clone());
+        let made = made
+            .counter("drops", &drops)
+            .handler(Handler::read("drop_prob", move || (1.0 - shown.get()).to_string()))
+            .handler(Handler::write("drop_prob", move |text| set.set(1.0 - value::<f64>(text)?)));
+        Ok(active.handled(chance.handled(made, "sampling_prob"), "active"))
+    },
+);
+
+struct Sample {
+    chance: Chance,
+    active: Setting<bool>,
+    exit: Exit,
+    random: Random,
+    drops: Arc<Count>,
+}
+
+impl Element for Sample {
+    fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
+        if !self.active.get() {
+            return;
+        }
+        let chance = self.chance.get();
+        for i in 0..batch.len() {
+            if self.random.real() >= chance {
+                self.drops.add(1);
+                self.exit.take(batch, i);
+            }
+        }
+    }
+}
+
+pub(crate) const SWITCH: ElementClass = ElementClass {
+    spec: ClassSpec::new("RandomSwitch", "1/1-", "h/h", "x/x"),
+    summary: "sends each packet to any of its outputs",
+    configure: |setup| {
+        setup.args.finish()?;
+        let outputs = u64::from(setup.outputs.max(1));
+        Ok(Made::new(move |_| Switch { outputs, random: Random::default() }))
+    },
+};
+
+struct Switch {
+    outputs: u64,
+    random: Random,
+}
+
+impl Element for Switch {
+    fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
+        for i in 0..batch.len() {
+            let output = (self.random.number() >> 20) % self.outputs;
+            batch.output(i, u16::try_from(output).unwrap_or(0));
+        }
+    }
+}
+
+pub(crate) const BIT_ERRORS: ElementClass = ElementClass {
+    spec: ClassSpec::new("RandomBitErrors", "1/1", "a/a", "x/x"),
+    summary: "changes bits of packets at random",
+    configure: |setup| {
+        let chance = setup.args.positional::<f64>("P");
+        let kind = setup.args.optional::<String>("KIND");
+        let active = setup.args.optional("ACTIVE");
+        setup.args.finish()?;
+        let kind = match kind?.as_deref() {
+            None | Some("flip") => Damage::Flip,
+            Some("set") => Damage::Set,
+            Some("clear") => Damage::Clear,
+            Some(_) => return Err(setup.args.refuse_all("KIND: flip, set or clear are possible")),
+        };
+        let chance = Chance::new(chance?).map_err(|words| setup.args.refuse_all(&words))?;
+        let active = Setting::new(active?.unwrap_or(true));
+        let made = Made::new({
+            let (chance, active) = (chance.clone(), active.clone());
+            move |_| BitErrors {
+                chance: chance.clone(),
+                kind,
+                active: active.clone(),
+                random: Random::default(),
+            }
+        });
+        let made = made.handler(Handler::read("error_kind", move || kind.name().to_owned()));
+        Ok(active.handled(chance.handled(made, "p_bit_error"), "active"))
+    },
+};
+
+#[derive(Clone, Copy)]
+enum Damage {
+    Flip,
+    Set,
+    Clear,
+}
+
+impl Damage {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Flip => "flip",
+            Self::Set => "set",
+            Self::Clear => "clear",
+        }
+    }
+}
+
+struct BitErrors {
+    chance: Chance,
+    kind: Damage,
+    active: Setting<bool>,
+    random: Random,
+}
+
+impl Element for BitErrors {
+    fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
+        let chance = self.chance.get();
+        if !self.active.get() || chance <= 0.0 {
+            return;
+        }
+        for i in 0..batch.len() {
+            for byte in batch.bytes_mut(i) {
+                for bit in 0..8 {
+                    if self.random.real() < chance {
+                        match self.kind {
+                            Damage::Flip => *byte ^= 1 << bit,
+                            Damage::Set => *byte |= 1 << bit,
+                            Damage::Clear => *byte &= !(1 << bit),
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Rig, World, refused, run};
+
+    #[test]
+    fn a_part_of_the_packets_passes() {
+        let text = "FromDevice(a) -> s :: RandomSample(.25) -> ToDevice(x); s [1] -> r :: RandomSwitch -> ToDevice(y); r [1] -> ToDevice(z)";
+        let mut rig = Rig::new(&World::new(), text);
+        let sent: Vec<_> = (0..10).flat_map(|_| rig.receive("a", &[&[7][..]; 100])).collect();
+        let count = |device: &str| sent.iter().filter(|(to, _)| to == device).count();
+        assert!(
+            (200..300).contains(&count("x")) && (320..430).contains(&count("y")),
+            "{}",
+            count("x")
+        );
+        assert_eq!(count("x") + count("y") + count("z"), 1000);
+        rig.write("s.drop_prob", "0");
+        assert_eq!(
+            rig.receive("a", &[&[7][..]; 100]).iter().filter(|(to, _)| to == "x").count(),
+            100
+        );
+        assert!(
+            refused(&SAMPLE, "").contains("give one of")
+                && refused(&SAMPLE, "2").contains("0 to 1")
+        );
+    }
+
+    #[test]
+    fn bits_change() {
+        let ones = run(&BIT_ERRORS, "0.5, set", 0, &[&[0; 1000]])
+            .bytes(0)
+            .iter()
+            .map(|b| b.count_ones())
+            .sum::<u32>();
+        assert!((3800..4200).contains(&ones), "{ones}");
+        assert_eq!(run(&BIT_ERRORS, "1", 0, &[&[0x0f]]).bytes(0), [0xf0]);
+        assert_eq!(run(&BIT_ERRORS, "1, clear", 0, &[&[0x0f]]).bytes(0), [0]);
+        assert!(refused(&BIT_ERRORS, "1, x").contains("flip, set or clear"));
+    }
+}

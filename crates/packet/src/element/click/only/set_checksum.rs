@@ -1,0 +1,104 @@
+//! Checksums anew: `SetIPChecksum` that of the IPv4 header, `SetTCPChecksum` and `SetUDPChecksum` those behind it.
+//!
+//! Source: Click's elements of these names. What is no such packet, or not whole, ends (`SetUDPChecksum`: leaves by its second
+//! output, where that is used); later fragments pass. `FIXOFF` is taken and changes nothing.
+
+use super::each::each;
+use super::each::{class, sorting};
+use super::seen::Seen;
+use super::summary::fill_checksums;
+use crate::frame::DropReason;
+use crate::frame::wire::Ip4;
+use crate::frame::wire::checksum::checksum;
+use crate::frame::wire::protocol::{TCP as PROTOCOL_TCP, UDP as PROTOCOL_UDP};
+use crate::graph::{ElementClass, Exit, Made, Setup};
+use crate::language::ConfigError;
+
+pub(crate) const IP: ElementClass =
+    class("SetIPChecksum", "writes IPv4 header checksums", |setup| {
+        setup.args.finish()?;
+        each(|batch, i| {
+            let network = usize::from(batch.meta()[i].network);
+            let ip = batch.bytes_mut(i).get_mut(network..).unwrap_or_default();
+            let length = Ip4::at(ip, 0).filter(|ip| ip.version() == 4).map(Ip4::header_len);
+            match length.and_then(|length| ip.get_mut(..length)).filter(|header| header.len() >= 20)
+            {
+                None => batch.discard(i, DropReason::BadHeaderLength),
+                Some(header) => {
+                    header[10..12].fill(0);
+                    let sum = checksum(header);
+                    header[10..12].copy_from_slice(&sum.to_be_bytes());
+                }
+            }
+        })
+    });
+
+pub(crate) const TCP: ElementClass = class("SetTCPChecksum", "writes TCP checksums", |setup| {
+    setup.args.optional::<bool>("FIXOFF")?;
+    let exit = setup.exit(u16::MAX, DropReason::TooShort);
+    transport(setup, PROTOCOL_TCP, 20, exit)
+});
+
+pub(crate) const UDP: ElementClass =
+    sorting("SetUDPChecksum", &["out", "bad"], "writes UDP checksums", |setup| {
+        let exit = setup.exit(1, DropReason::TooShort);
+        transport(setup, PROTOCOL_UDP, 8, exit)
+    });
+
+fn transport(
+    setup: &mut Setup<'_>,
+    protocol: u8,
+    least: usize,
+    exit: Exit,
+) -> Result<Made, ConfigError> {
+    setup.args.finish()?;
+    each(move |batch, i| {
+        let network = usize::from(batch.meta()[i].network);
+        let seen = Seen::bare(batch.bytes(i), network);
+        let length = match (seen.ip(), seen.transport()) {
+            (Some(ip), Some((found, bytes))) if found == protocol && bytes.len() >= least => {
+                Some(ip.len())
+            }
+            // A later fragment has none.
+            (Some(_), None) => return,
+            _ => None,
+        };
+        match length {
+            None => exit.take(batch, i),
+            Some(length) => {
+                let packet = &mut batch.bytes_mut(i)[network..network + length];
+                // The header's own is left as it is.
+                let own = [packet[10], packet[11]];
+                fill_checksums(packet);
+                packet[10..12].copy_from_slice(&own);
+            }
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::Decision;
+    use crate::testing::{Rig, World, frame_v4, run};
+
+    #[test]
+    fn checksums_are_written() {
+        let text = "FromDevice(a) -> Strip(14) -> SetTCPChecksum -> SetIPChecksum -> CheckIPHeader -> c :: CheckTCPHeader
+            -> ToDevice(x); c [1] -> ToDevice(y); FromDevice(b) -> Strip(14) -> MarkIPHeader -> s :: SetUDPChecksum
+            -> CheckUDPHeader -> ToDevice(x); s [1] -> ToDevice(y)";
+        let mut rig = Rig::new(&World::new(), text);
+        let mut tcp = [7; 40];
+        tcp[12] = 0x50;
+        let mut frame = frame_v4("10.0.0.1", "192.0.2.7", 64, 6, &tcp);
+        frame[24..26].fill(9);
+        assert_eq!(rig.receive("a", &[&frame])[0].0, "x");
+        let udp = frame_v4("10.0.0.1", "192.0.2.7", 64, 17, &[0, 1, 0, 2, 0, 12, 9, 9, 1, 2, 3, 4]);
+        assert_eq!(rig.receive("b", &[&udp])[0].0, "x");
+        assert_eq!(rig.receive("b", &[&frame])[0].0, "y");
+        assert_eq!(
+            run(&IP, "", 0, &[&[0x43; 30]]).decision(0),
+            Decision::Drop(DropReason::BadHeaderLength)
+        );
+    }
+}

@@ -1,0 +1,203 @@
+//! Outputs that do not depend on what a packet is: `StaticSwitch(OUTPUT)` has one, `StrideSwitch(TICKETS, ...)` shares packets out,
+//! `HashSwitch(OFFSET, LENGTH)` goes by some of their bytes; `InputSwitch` passes what comes by one of its inputs.
+//!
+//! Source: Click's elements of these names.
+
+use crate::element::support::setting::{Setting, value};
+use crate::frame::{Batch, DropReason};
+use crate::graph::{Context, Element, ElementClass, Made};
+use crate::handler::Handler;
+use crate::language::ClassSpec;
+
+pub(crate) const STATIC: ElementClass = ElementClass {
+    spec: ClassSpec::new("StaticSwitch", "1/-", "h/h", "x/x"),
+    summary: "sends all packets to one output",
+    configure: |setup| {
+        let output = setup.args.positional::<i64>("OUTPUT");
+        setup.args.finish()?;
+        let output = output?;
+        let known = u16::try_from(output).ok().filter(|&known| u32::from(known) < setup.outputs);
+        if known.is_none() && output >= 0 {
+            let words = format!("OUTPUT: `{output}` is no output: there are {}", setup.outputs);
+            return Err(setup.args.refuse_all(&words));
+        }
+        Ok(Made::new(move |_| Static(known)))
+    },
+};
+
+struct Static(Option<u16>);
+
+impl Element for Static {
+    fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
+        for i in 0..batch.len() {
+            match self.0 {
+                Some(output) => batch.output(i, output),
+                None => batch.discard(i, DropReason::Discarded),
+            }
+        }
+    }
+}
+
+pub(crate) const STRIDE: ElementClass = ElementClass {
+    spec: ClassSpec::new("StrideSwitch", "1/1-", "h/h", "x/x"),
+    summary: "shares packets out to its outputs by tickets",
+    configure: |setup| {
+        let given: Vec<_> = setup.args.rest().collect();
+        let tickets: Vec<_> =
+            given.iter().map(|arg| setup.args.read::<u16>(arg, "TICKETS")).collect();
+        setup.args.finish()?;
+        let tickets = tickets.into_iter().collect::<Result<Vec<_>, _>>()?;
+        if tickets.len() != setup.outputs as usize || tickets.contains(&0) {
+            let words =
+                format!("{} outputs want as many numbers of tickets above 0", setup.outputs);
+            return Err(setup.args.refuse_all(&words));
+        }
+        let strides: Vec<u64> = tickets.iter().map(|&tickets| ONE / u64::from(tickets)).collect();
+        Ok(Made::new(move |_| Stride { places: strides.clone(), strides: strides.clone() }))
+    },
+};
+
+/// Stride of one ticket.
+const ONE: u64 = 1 << 24;
+
+struct Stride {
+    strides: Vec<u64>,
+    /// Where each output is: the lowest is next.
+    places: Vec<u64>,
+}
+
+impl Element for Stride {
+    fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
+        for i in 0..batch.len() {
+            let next = (0..self.places.len()).min_by_key(|&output| (self.places[output], output));
+            let output = next.unwrap_or(0);
+            self.places[output] += self.strides[output];
+            batch.output(i, u16::try_from(output).unwrap_or(u16::MAX));
+        }
+    }
+}
+
+pub(crate) const HASH: ElementClass = ElementClass {
+    spec: ClassSpec::new("HashSwitch", "1/1-", "h/h", "x/x"),
+    summary: "sends packets to the output that some of their bytes stand for",
+    configure: |setup| {
+        let offset = setup.args.positional::<usize>("OFFSET");
+        let length = setup.args.positional::<usize>("LENGTH");
+        setup.args.finish()?;
+        let (offset, length) = (offset?, length?);
+        let outputs = setup.outputs.max(1);
+        if length == 0 {
+            return Err(setup.args.refuse_all("LENGTH: a byte at least"));
+        }
+        Ok(Made::new(move |_| Hash { offset, length, outputs }))
+    },
+};
+
+struct Hash {
+    offset: usize,
+    length: usize,
+    outputs: u32,
+}
+
+impl Element for Hash {
+    fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
+        for i in 0..batch.len() {
+            let bytes = batch.bytes(i).get(self.offset..self.offset + self.length);
+            // What is too short goes to the first output, as in Click. FNV-1a.
+            let hash = bytes.map_or(0, |bytes| {
+                bytes.iter().fold(0x811c_9dc5_u32, |hash, &byte| {
+                    (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+                })
+            });
+            batch.output(i, u16::try_from(hash % self.outputs).unwrap_or(0));
+        }
+    }
+}
+
+pub(crate) const INPUT: ElementClass = ElementClass {
+    spec: ClassSpec::new("InputSwitch", "-/1", "h/h", "x/x"),
+    summary: "passes what comes by one of its inputs",
+    configure: |setup| {
+        let input = setup.args.optional::<i64>("INPUT");
+        setup.args.finish()?;
+        let inputs = setup.inputs;
+        let input = checked(input?.unwrap_or(0), inputs)
+            .map_err(|words| setup.args.refuse_all(&format!("INPUT: {words}")))?;
+        let input = Setting::new(input);
+        let (shown, set, each) = (input.clone(), input.clone(), input);
+        let made = Made::new(move |_| Input { input: each.clone() });
+        let made = made.handler(Handler::read("switch", move || match shown.get() {
+            NONE => "-1".into(),
+            input => input.to_string(),
+        }));
+        Ok(made.handler(Handler::write("switch", move |text| {
+            let input = checked(value(text)?, inputs)?;
+            set.change(|_| input);
+            Ok(())
+        })))
+    },
+};
+
+/// Stands for no input: there are fewer.
+pub(crate) const NONE: u16 = u16::MAX;
+
+/// The input of a number as it is given; below 0 it is none.
+pub(crate) fn checked(number: i64, inputs: u32) -> Result<u16, String> {
+    match u16::try_from(number) {
+        Ok(input) if u32::from(input) < inputs => Ok(input),
+        _ if number < 0 => Ok(NONE),
+        _ => Err(format!("`{number}` is no input: there are {inputs}")),
+    }
+}
+
+struct Input {
+    input: Setting<u16>,
+}
+
+impl Element for Input {
+    fn process(&mut self, input: u16, batch: &mut Batch, _: &mut Context<'_>) {
+        if input != self.input.get() {
+            for i in 0..batch.len() {
+                batch.discard(i, DropReason::Discarded);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Rig, World, refused};
+
+    fn sent(rig: &mut Rig, frames: &[&[u8]]) -> [usize; 2] {
+        let sent = rig.receive("a", frames);
+        ["x", "y"].map(|device| sent.iter().filter(|(to, _)| to == device).count())
+    }
+
+    #[test]
+    fn packets_are_shared_out() {
+        let rig = |class: &str| {
+            let text = format!("FromDevice(a) -> s :: {class} => ToDevice(x), ToDevice(y)");
+            Rig::new(&World::new(), &text)
+        };
+        let frames: Vec<[u8; 2]> = (0..100).map(|n| [n, n]).collect();
+        let frames: Vec<&[u8]> = frames.iter().map(|frame| &frame[..]).collect();
+        assert_eq!(sent(&mut rig("StaticSwitch(1)"), &frames), [0, 100]);
+        assert_eq!(sent(&mut rig("StaticSwitch(-1)"), &frames), [0, 0]);
+        assert_eq!(sent(&mut rig("StrideSwitch(3, 1)"), &frames), [75, 25]);
+        let [x, y] = sent(&mut rig("HashSwitch(0, 2)"), &frames);
+        assert!(x > 20 && y > 20 && x + y == 100, "{x} {y}");
+        assert_eq!(sent(&mut rig("HashSwitch(0, 9)"), &frames), [100, 0]);
+        assert!(refused(&STRIDE, "1").contains("8 outputs want as many"));
+        assert!(refused(&STATIC, "8").contains("`8` is no output"));
+    }
+
+    #[test]
+    fn one_input_passes() {
+        let text = "FromDevice(a) -> s :: InputSwitch(1) -> ToDevice(x); FromDevice(b) -> [1] s";
+        let mut rig = Rig::new(&World::new(), text);
+        assert_eq!((rig.receive("a", &[&[1]]).len(), rig.receive("b", &[&[1]]).len()), (0, 1));
+        rig.write("s.switch", "0");
+        assert_eq!((rig.receive("a", &[&[1]]).len(), rig.read("s.switch")), (1, "0".into()));
+    }
+}

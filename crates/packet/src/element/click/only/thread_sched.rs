@@ -1,0 +1,35 @@
+//! Which thread runs which element: `StaticThreadSched`, `BalancedThreadSched`, and locks between threads (`SpinlockAcquire`,
+//! `SpinlockRelease`, `SpinlockInfo`): hints that mean nothing here, as each worker has a graph of its own.
+//!
+//! Source: Click's elements of these names. They are taken with a warning.
+
+use super::each::class;
+use crate::graph::{Element, ElementClass, Made, Setup};
+use crate::language::{ClassSpec, ConfigError};
+
+pub(crate) const STATIC: ElementClass = hint("StaticThreadSched");
+pub(crate) const BALANCED: ElementClass = hint("BalancedThreadSched");
+pub(crate) const LOCKS: ElementClass = hint("SpinlockInfo");
+pub(crate) const ACQUIRE: ElementClass = class("SpinlockAcquire", PASSES, passes);
+pub(crate) const RELEASE: ElementClass = class("SpinlockRelease", PASSES, passes);
+
+const PASSES: &str = "passes packets: workers share no element here";
+
+const fn hint(name: &'static str) -> ElementClass {
+    ElementClass {
+        spec: ClassSpec::new(name, "0/0", "a/a", "x/y"),
+        summary: "which thread runs which element: each worker has all elements here",
+        configure: passes,
+    }
+}
+
+fn passes(setup: &mut Setup<'_>) -> Result<Made, ConfigError> {
+    while setup.args.next_of_any().is_some() {}
+    setup.args.finish()?;
+    setup.args.warn_all("each worker has all elements here: nothing is changed by it");
+    Ok(Made::new(|_| Hint))
+}
+
+struct Hint;
+
+impl Element for Hint {}

@@ -1,0 +1,415 @@
+//! Times of packets: `TimeFilter` passes those of a time, `TimeRange` and `TimestampAccum` measure them, `AdjustTimestamp` moves them,
+//! `SetTimestampDelta` makes differences of them, `StoreTimestamp(OFFSET)` writes them into packets.
+//!
+//! Source: Click's elements of these names; a time is that which `SetTimestamp` or a trace gave a packet, 0 without one. Times are
+//! seconds with a fraction; `START_DELAY`, `END_DELAY` and `INTERVAL` count from the first packet and from the start. `SetTimestampDelta` means
+//! the time since the packet before (`RANGE`: since the first, `NOW`: until now). Each worker has its own first packet. Differs:
+//! `START_AFTER`, `END_AFTER` and `END_CALL` are taken with a warning.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::annotations::Annotations;
+use super::clock::{SECOND_NS, read_seconds, seconds, time_of_day};
+use super::each::{class, each, sorting};
+use crate::element::support::setting::Setting;
+use crate::frame::{Batch, DropReason};
+use crate::graph::{Context, Element, ElementClass, Exit, Made, Setup};
+use crate::handler::Handler;
+use crate::language::{Args, ConfigError, Value};
+
+/// A time, in nanoseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Time(i64);
+
+impl Value for Time {
+    fn read(text: &str) -> Result<Self, String> {
+        let (sign, digits) = match text.trim().strip_prefix('-') {
+            Some(digits) => (-1, digits),
+            None => (1, text.trim()),
+        };
+        let known = digits.trim_end_matches("sec").trim_end_matches('s').trim_end();
+        read_seconds(known).map(|ns| Self(sign * ns)).ok_or_else(|| "no time in seconds".into())
+    }
+}
+
+fn keyword(args: &mut Args<'_>, name: &'static str) -> Result<Option<i64>, ConfigError> {
+    Ok(args.keyword::<Time>(name)?.map(|time| time.0))
+}
+
+pub(crate) const FILTER: ElementClass =
+    sorting("TimeFilter", &["out", "others"], "passes packets of a time", |setup| {
+        let mut bound = |name, delay| -> Result<(Option<i64>, Option<i64>), ConfigError> {
+            Ok((keyword(&mut setup.args, name)?, keyword(&mut setup.args, delay)?))
+        };
+        let (start, start_delay) = bound("START", "START_DELAY")?;
+        let (end, end_delay) = bound("END", "END_DELAY")?;
+        let interval = keyword(&mut setup.args, "INTERVAL")?;
+        let stop = setup.args.keyword("STOP");
+        for ignored in ["START_AFTER", "END_AFTER", "END_CALL"] {
+            if setup.args.keyword_arg(ignored)?.is_some() {
+                setup.args.warn_all(&format!("{ignored}: nothing is changed by it here"));
+            }
+        }
+        setup.args.finish()?;
+        if start.is_some() && start_delay.is_some()
+            || end.is_some() && end_delay.or(interval).is_some()
+        {
+            return Err(setup.args.refuse_all("a bound is given twice"));
+        }
+        let bounds = Arc::new(Bounds {
+            start: AtomicI64::new(start.unwrap_or(i64::MIN)),
+            end: AtomicI64::new(end.unwrap_or(i64::MAX)),
+        });
+        let exit = setup.exit(1, DropReason::Unmatched);
+        let stop = stop?.unwrap_or(false).then(|| setup.stop.clone());
+        let made = Made::new({
+            let bounds = bounds.clone();
+            move |_| Filter {
+                bounds: bounds.clone(),
+                begun: false,
+                start_delay,
+                end_delay,
+                interval,
+                exit,
+                stop: stop.clone(),
+            }
+        });
+        Ok(bounds_handled(made, &bounds))
+    });
+
+/// What handlers read and change. Relaxed everywhere: nothing else depends on it.
+struct Bounds {
+    start: AtomicI64,
+    end: AtomicI64,
+}
+
+fn bounds_handled(made: Made, bounds: &Arc<Bounds>) -> Made {
+    let time =
+        |ns: i64| if matches!(ns, i64::MIN | i64::MAX) { "0".to_owned() } else { seconds(ns) };
+    let read = |text: &str| Time::read(text).map(|time| time.0);
+    let [start, end, interval, set_start, set_end, extend] = [(); 6].map(|()| bounds.clone());
+    made.handler(Handler::read("start", move || time(start.start.load(Relaxed))))
+        .handler(Handler::read("end", move || time(end.end.load(Relaxed))))
+        .handler(Handler::read("interval", move || {
+            let (start, end) = (interval.start.load(Relaxed), interval.end.load(Relaxed));
+            time(if end == i64::MAX { end } else { end.saturating_sub(start) })
+        }))
+        .handler(Handler::write("start", move |text| {
+            set_start.start.store(read(text)?, Relaxed);
+            Ok(())
+        }))
+        .handler(Handler::write("end", move |text| {
+            set_end.end.store(read(text)?, Relaxed);
+            Ok(())
+        }))
+        .handler(Handler::write("extend_interval", move |text| {
+            extend.end.fetch_add(read(text)?, Relaxed);
+            Ok(())
+        }))
+}
+
+struct Filter {
+    bounds: Arc<Bounds>,
+    /// The first packet came.
+    begun: bool,
+    start_delay: Option<i64>,
+    end_delay: Option<i64>,
+    interval: Option<i64>,
+    exit: Exit,
+    stop: Option<Arc<AtomicBool>>,
+}
+
+impl Element for Filter {
+    fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
+        for i in 0..batch.len() {
+            let time = Annotations::of(batch, i).timestamp_ns;
+            if !self.begun {
+                self.begun = true;
+                if let Some(delay) = self.start_delay {
+                    self.bounds.start.store(time.saturating_add(delay), Relaxed);
+                }
+                if let Some(delay) = self.end_delay {
+                    self.bounds.end.store(time.saturating_add(delay), Relaxed);
+                }
+                if let Some(interval) = self.interval {
+                    let start = self.bounds.start.load(Relaxed);
+                    let start = if start == i64::MIN { time } else { start };
+                    self.bounds.end.store(start.saturating_add(interval), Relaxed);
+                }
+            }
+            let ended = time >= self.bounds.end.load(Relaxed);
+            if ended || time < self.bounds.start.load(Relaxed) {
+                self.exit.take(batch, i);
+            }
+            if let Some(stop) = self.stop.as_ref().filter(|_| ended) {
+                // Relaxed: whoever looks acts on it a round later.
+                stop.store(true, Relaxed);
+            }
+        }
+    }
+}
+
+/// First and last time of packets, and differences to now.
+#[derive(Default)]
+struct Measured {
+    first: Option<i64>,
+    last: Option<i64>,
+    count: u64,
+    sum_ns: i64,
+}
+
+impl Measured {
+    fn interval(&self) -> i64 {
+        self.last.unwrap_or(0) - self.first.unwrap_or(0)
+    }
+}
+
+type Shared = Arc<Mutex<Measured>>;
+
+/// Adds handlers that read what was measured.
+fn measured(
+    made: Made,
+    shared: &Shared,
+    reset: &'static str,
+    rows: &[(&'static str, fn(&Measured) -> String)],
+) -> Made {
+    let made = rows.iter().fold(made, |made, &(name, text)| {
+        let shared = shared.clone();
+        made.handler(Handler::read(name, move || {
+            text(&shared.lock().unwrap_or_else(PoisonError::into_inner))
+        }))
+    });
+    let shared = shared.clone();
+    made.command(reset, move || {
+        *shared.lock().unwrap_or_else(PoisonError::into_inner) = Measured::default();
+    })
+}
+
+struct Measure {
+    /// `None` where packets are only evaluated.
+    shared: Option<Shared>,
+}
+
+impl Element for Measure {
+    fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
+        let Some(shared) = &self.shared else { return };
+        let now = time_of_day(cx.now_ns);
+        let mut measured = shared.lock().unwrap_or_else(PoisonError::into_inner);
+        for i in 0..batch.len() {
+            let time = Annotations::of(batch, i).timestamp_ns;
+            measured.first = Some(measured.first.map_or(time, |first| first.min(time)));
+            measured.last = Some(measured.last.map_or(time, |last| last.max(time)));
+            measured.count += 1;
+            measured.sum_ns = measured.sum_ns.saturating_add(now - time);
+        }
+    }
+}
+
+fn measure(setup: &mut Setup<'_>) -> (Made, Shared) {
+    let shared = setup.keep::<Mutex<Measured>>();
+    let each = shared.clone();
+    let made = Made::new(move |instance| Measure {
+        shared: (!instance.is_dry_run()).then(|| each.clone()),
+    });
+    (made, shared)
+}
+
+pub(crate) const RANGE: ElementClass =
+    class("TimeRange", "measures from when to when packets are", |setup| {
+        setup.args.keyword::<bool>("SIMPLE")?;
+        setup.args.finish()?;
+        let (made, shared) = measure(setup);
+        Ok(measured(
+            made,
+            &shared,
+            "reset",
+            &[
+                ("first", |m| seconds(m.first.unwrap_or(0))),
+                ("last", |m| seconds(m.last.unwrap_or(0))),
+                ("interval", |m| seconds(m.interval())),
+                ("range", |m| {
+                    format!("{} {}", seconds(m.first.unwrap_or(0)), seconds(m.last.unwrap_or(0)))
+                }),
+            ],
+        ))
+    });
+
+pub(crate) const ACCUM: ElementClass =
+    class("TimestampAccum", "measures how old packets are", |setup| {
+        setup.args.finish()?;
+        let (made, shared) = measure(setup);
+        Ok(measured(
+            made,
+            &shared,
+            "reset_counts",
+            &[
+                ("count", |m| m.count.to_string()),
+                ("time", |m| seconds(m.sum_ns)),
+                ("average_time", |m| {
+                    seconds(m.sum_ns / i64::try_from(m.count.max(1)).unwrap_or(i64::MAX))
+                }),
+            ],
+        ))
+    });
+
+pub(crate) const ADJUST: ElementClass =
+    class("AdjustTimestamp", "moves the times of packets", |setup| {
+        let time = setup.args.positional::<Time>("TIME");
+        let all = setup.args.keyword("ALL");
+        let first = setup.args.keyword("FIRST");
+        setup.args.finish()?;
+        let (all, first) = (all?.unwrap_or(false), first?.unwrap_or(false));
+        let by = Arc::new(AtomicI64::new(time?.0));
+        let (shown, set) = (by.clone(), by.clone());
+        let made = each(move |batch, i| {
+            let by = by.load(Relaxed);
+            let mut annotations = Annotations::of(batch, i);
+            if !first {
+                annotations.timestamp_ns = annotations.timestamp_ns.saturating_add(by);
+            }
+            if first || all {
+                annotations.first_ns = annotations.first_ns.saturating_add(by);
+            }
+            annotations.set(batch, i);
+        })?;
+        Ok(made.handler(Handler::read("time", move || seconds(shown.load(Relaxed)))).handler(
+            Handler::write("time", move |text| {
+                set.store(Time::read(text).map(|time| time.0)?, Relaxed);
+                Ok(())
+            }),
+        ))
+    });
+
+pub(crate) const DELTA: ElementClass =
+    class("SetTimestampDelta", "makes differences of the times of packets", |setup| {
+        let kind = setup.args.optional::<String>("TYPE");
+        setup.args.finish()?;
+        let kind = match kind?.as_deref() {
+            None | Some("RANGE") => Delta::First,
+            Some("LAST") => Delta::Before,
+            Some("NOW") => Delta::Now,
+            Some(_) => return Err(setup.args.refuse_all("TYPE: RANGE, LAST and NOW are possible")),
+        };
+        let resets = Setting::<u32>::new(0);
+        let first = Arc::new(AtomicI64::new(0));
+        let made = Made::new({
+            let (resets, first) = (resets.clone(), first.clone());
+            move |_| SetDelta {
+                kind,
+                from: None,
+                seen: resets.get(),
+                resets: resets.clone(),
+                first: first.clone(),
+            }
+        });
+        let made = made.handler(Handler::read("first", move || seconds(first.load(Relaxed))));
+        Ok(made.command("reset", move || resets.change(|resets| resets.wrapping_add(1))))
+    });
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Delta {
+    First,
+    Before,
+    Now,
+}
+
+struct SetDelta {
+    kind: Delta,
+    from: Option<i64>,
+    /// Number of requests to begin anew, and of those carried out.
+    resets: Setting<u32>,
+    seen: u32,
+    first: Arc<AtomicI64>,
+}
+
+impl Element for SetDelta {
+    fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
+        let resets = self.resets.get();
+        if resets != self.seen {
+            (self.seen, self.from) = (resets, None);
+        }
+        for i in 0..batch.len() {
+            let mut annotations = Annotations::of(batch, i);
+            let time = annotations.timestamp_ns;
+            let from = *self.from.get_or_insert_with(|| {
+                self.first.store(time, Relaxed);
+                time
+            });
+            annotations.timestamp_ns = match self.kind {
+                Delta::Now => time_of_day(cx.now_ns) - time,
+                _ => time - from,
+            };
+            if self.kind == Delta::Before {
+                self.from = Some(time);
+            }
+            annotations.set(batch, i);
+        }
+    }
+}
+
+pub(crate) const STORE: ElementClass =
+    class("StoreTimestamp", "writes the times of packets into them", |setup| {
+        let offset = setup.args.optional::<usize>("OFFSET");
+        let tail = setup.args.keyword("TAIL");
+        setup.args.finish()?;
+        let offset = offset?.unwrap_or(0);
+        if tail?.unwrap_or(false) {
+            return Err(setup.args.refuse_all("TAIL: packets do not grow at their end here"));
+        }
+        each(move |batch, i| {
+            let time = Annotations::of(batch, i).timestamp_ns;
+            let part = |number: i64| u32::try_from(number).unwrap_or(0).to_be_bytes();
+            // Seconds and nanoseconds, in network order.
+            let words =
+                [part(time.div_euclid(SECOND_NS)), part(time.rem_euclid(SECOND_NS))].concat();
+            match batch.bytes_mut(i).get_mut(offset..offset.saturating_add(8)) {
+                Some(bytes) => bytes.copy_from_slice(&words),
+                None => batch.discard(i, DropReason::TooShort),
+            }
+        })
+    });
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::element::click::only::console;
+    use crate::testing::{Rig, World, refused, run};
+
+    #[test]
+    fn times_are_filtered_and_measured() {
+        console::collect();
+        let rows = "!data timestamp\n10\n11\n12.5\n13\n14\n";
+        let text = format!(
+            "FromIPSummaryDump(DATA \"{rows}\") -> f :: TimeFilter(START_DELAY 1, INTERVAL 2) -> r :: TimeRange -> AdjustTimestamp(-1)
+             -> SetTimestampDelta(RANGE) -> t :: ToIPSummaryDump(-, HEADER false, FIELDS timestamp); f [1] -> a :: TimestampAccum -> Discard"
+        );
+        let mut rig = Rig::new(&World::new(), &text);
+        (0..20).for_each(|_| drop(rig.poll()));
+        assert_eq!(console::collected().out, "0.000000\n1.500000\n", "11 and 12.5");
+        assert_eq!(
+            (rig.read("r.range"), rig.read("f.end")),
+            ("11.000000 12.500000".into(), "13.000000".into())
+        );
+        assert_eq!((rig.read("a.count"), rig.read("f.interval")), ("3".into(), "2.000000".into()));
+        rig.write("r.reset", "");
+        rig.write("f.extend_interval", "5");
+        assert_eq!(
+            (rig.read("r.interval"), rig.read("f.end")),
+            ("0.000000".into(), "18.000000".into())
+        );
+        assert!(refused(&FILTER, "START 1, START_DELAY 2").contains("given twice"));
+        assert!(refused(&FILTER, "START x").contains("no time"));
+    }
+
+    #[test]
+    fn times_are_written_into_packets() {
+        let text = "FromDevice(a) -> SetTimestamp(7.5) -> StoreTimestamp(1) -> ToDevice(x)";
+        let sent = Rig::new(&World::new(), text).receive("a", &[&[9; 9], &[9; 8]]);
+        assert_eq!(sent.len(), 1);
+        assert_eq!(sent[0].1[..5], [9, 0, 0, 0, 7]);
+        assert_eq!(sent[0].1[5..], 500_000_000_u32.to_be_bytes());
+        let moved = run(&ADJUST, "2, ALL true", 0, &[&[1]]);
+        assert_eq!(Annotations::of(&moved, 0).first_ns, 2 * SECOND_NS);
+    }
+}

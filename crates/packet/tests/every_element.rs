@@ -141,6 +141,53 @@ const GRAPHS: &[Subject] = &[
         -> f :: FTPPortMapper(t, t, 0) -> p :: IPAddrPairRewriter(keep 0 0) -> a :: IPAddrRewriter(keep 0 0) -> ToDevice(b);
         rw [1] -> ToDevice(c); rw [2] -> i :: ICMPRewriter(rw) -> ToDevice(d); i [1] -> ToDevice(e); FromDevice(x) -> [1] rw;
         IPRewriterPatterns(x 10.0.0.1 1-9 - -)"),
+    ordered("FromDevice(a) -> s :: StoreIPAddress(10.0.0.7, src) -> SetIPAddress(10.9.9.9) -> GetIPAddress(16)
+        -> SetRandIPAddress(10.0.0.0/8) -> ToDevice(b); s [1] -> SetIP6Address(fe80::1) -> GetIP6Address(22) -> ToDevice(c);
+        FromHost(d, 10.0.0.1/24) -> ToHost; PollDevice(e) -> ToHostSniffers; FromDPDKDevice(f) -> ToDPDKDevice(g)"),
+    ordered("FromDevice(a) -> Strip(14) -> MarkIPHeader -> c :: IPClassifier(ip6, ip, -);
+        c [0] -> IP6Print -> IP6Mirror -> SetIP6DSCP(9) -> l :: LookupIP6Route(2001:db8::/32 0, ::/0 1) => ToDevice(b), Discard;
+        c [1] -> SetIPChecksum -> u :: SetUDPChecksum -> IP6Encap(tcp, fe80::1, fe80::2) -> UDPIP6Encap(fe80::1, 1, fe80::2, 2) -> ToDevice(c);
+        u [1] -> SetTCPChecksum -> StripIPHeader -> UnstripIPHeader -> StripToNetworkHeader -> MarkMACHeader -> ToDevice(d); c [2] -> Discard"),
+    ordered("FromDevice(a) -> Strip(14) -> t :: CheckIP6Header -> [0] a :: AddressTranslator(0, 1, 1, 0, ::10.0.0.1 5 900)
+        -> ProtocolTranslator64 -> ToDevice(b); t [1] -> CheckIPHeader -> ProtocolTranslator46 -> [1] a [1] -> ToDevice(c)"),
+    makes("FromDevice(a) -> c :: Classifier(12/86dd 20/3aff 54/87, 12/86dd, -)
+        -> IP6NDAdvertiser(2001:db8::/32 2:0:0:0:0:1) -> [1] q; c [2] -> Discard;
+        c [1] -> Strip(14) -> q :: IP6NDSolicitor(2001:db8::1, 2:0:0:0:0:1) -> ToDevice(c)"),
+    ordered("FromDevice(a) -> c :: Classifier(12/0806, 12/0800, 12/86dd, -); c [0] -> Queue(2000) -> [0] d :: DRRSched(100) -> ToDevice(b);
+        c [1] -> Queue(2000) -> [1] d; c [2] -> Queue(2000) -> [0] p :: PullSwitch(0) -> SpinlockAcquire(x) -> SpinlockRelease(x) -> ToDevice(c);
+        Idle -> Queue -> [1] p; c [3] -> Queue(2000) -> [0] s :: StaticPullSwitch(0) -> [0] t :: SimplePullSwitch(0) -> ToDevice(d);
+        Idle -> Queue -> [1] s; Idle -> Queue -> [1] t; StaticThreadSched(d 1); BalancedThreadSched(); SpinlockInfo(x)"),
+    makes("FromDevice(a) -> Queue(2000) -> t :: PullTee -> ToDevice(b); t [1] -> ToDevice(c)"),
+    ordered("FromDevice(a) -> RED(4, 9, 0.3) -> AdaptiveRED(20) -> Queue(2000) -> Idle; FromDevice(b) -> Queue -> CoDel -> Discard"),
+    ordered("FromDevice(a) -> Queue(2000) -> LinkUnqueue(0, 10Gbps) -> ToDevice(b);
+        FastUDPSource(0, 0, 64, 2:0:0:0:0:1, 10.0.0.1, 5, 2:0:0:0:0:2, 10.0.0.2, 6) -> Discard;
+        FastUDPSourceIP6(0, 0, 90, 2:0:0:0:0:1, fe80::1, 5, 2:0:0:0:0:2, fe80::2, 6) -> Discard"),
+    ordered("FromDevice(a) -> s :: RandomSample(.5) -> RandomBitErrors(.01) -> ToDevice(b); s [1] -> r :: RandomSwitch -> ToDevice(c); r [1] -> ToDevice(d)"),
+    ordered("FromDevice(a) -> ICMPPingSource(10.0.0.1, 10.0.0.2, ACTIVE false, VERBOSE false) -> ToDevice(b);
+        ICMPSendPings(10.0.0.1, 10.0.0.2, ACTIVE false) -> Discard"),
+    ordered("FromDevice(a) -> Strip(14) -> t :: KernelTun(10.0.0.1/8) -> ToDevice(b); t [1] -> Discard; FromDevice(c) -> KernelTap(10.0.0.2/8) -> Discard"),
+    ordered("FromDevice(a) -> Strip(14) -> rw :: ICMPPingRewriter(pattern 10.9.9.9 - - - 0 1) -> ToDevice(b); rw [1] -> ToDevice(c)"),
+    makes("FromDevice(a) -> f :: HostEtherFilter(2:0:0:0:0:1) -> EtherRewrite(2:0:0:0:0:1, 2:0:0:0:0:2) -> s :: StoreEtherAddress(2:0:0:0:0:3, dst)
+        -> EnsureEther(0x0800) -> ToDevice(b); f [1] -> ToDevice(c); s [1] -> w :: WebGen(10.0.0.0/8, 10.0.0.9) -> ToDevice(d);
+        FromDevice(e) -> ToyTCP(80) -> ToDevice(f); SchedOrderTest(1, SIZE 3)"),
+    ordered("FromDevice(a) -> StaticSwitch(0) -> s :: StrideSwitch(3, 1) -> h :: HashSwitch(26, 8) -> ToDevice(b); h [1] -> ToDevice(c);
+        s [1] -> InputSwitch(0) -> Queue(2000) -> r :: RoundRobinUnqueue(3) -> ToDevice(d); Idle -> Queue -> [1] r [1] -> Discard"),
+    ordered("FromDevice(a) -> Queue(2000) -> Unqueue2(7) -> Queue(2000) -> TimedUnqueue(1s, 3) -> Queue(2000) -> Burster(1s) -> ToDevice(b)"),
+    ordered("FromDevice(a) -> Pad(70) -> Resize(4) -> StoreData(12, \\<0800>) -> MarkIPHeader(14) -> TruncateIPPayload(40) -> EraseIPPayload
+        -> ToDevice(b)"),
+    ordered("FromDevice(a) -> SetAnnoByte(PAINT, 4) -> c :: CheckPaint(4) -> SetPacketType(HOST) -> Strip(14) -> MarkIPHeader -> SetIPECN(ect1)
+        -> MarkIPCE -> ToDevice(b); c [1] -> Discard"),
+    ordered("FromDevice(a) -> MarkIPHeader(14) -> i :: AggregateIP(ip dst/8) -> AggregatePacketCounter -> AggregateCounter
+        -> f :: AggregateFilter(0 10 192, 1 all) -> ToDevice(b); f [1] -> ToDevice(c); i [1] -> AggregateLength -> AggregatePaint -> ToDevice(d)"),
+    ordered("FromDevice(a) -> MarkIPHeader(14) -> i :: AggregateIPFlows -> f :: AggregateFirst -> ToDevice(b); f [1] -> p :: AggregateIPAddrPair -> ToDevice(c);
+        i [1] -> ToDevice(d); p [1] -> ToDevice(e)"),
+    ordered("FromDevice(a) -> MarkIPHeader(14) -> AggregateIP(ip dst) -> l :: AggregateLast -> ToDevice(b); l [1] -> ToDevice(c)"),
+    ordered("FromDevice(a) -> SetTimestamp(7) -> f :: TimeFilter(START 5, END 9) -> TimeRange -> AdjustTimestamp(1) -> SetTimestampDelta(RANGE)
+        -> StoreTimestamp(0) -> ToDevice(b); f [1] -> TimestampAccum -> ToDevice(c)"),
+    ordered("FromDevice(a) -> Null1 -> Null2 -> Null3 -> Null4 -> Null5 -> Null6 -> Null7 -> Null8 -> s :: StripEtherVlanHeader(-1) -> SetVlanAnno(3)
+        -> EtherVlanEncap(0x0800, 2:0:0:0:0:1, 2:0:0:0:0:2, ANNO) -> DiscardNoFree; s [1] -> Strip(14) -> CheckIPHeader2
+        -> ICMPPingEncap(10.0.0.1, 10.0.0.2) -> ToDevice(b); SimpleIdle -> Queue -> p :: SimplePrioSched -> Discard;
+        AlignmentInfo(); AnnotationInfo(); DevirtualizeInfo(); FlowInfo(); IPFieldInfo(); IPNameInfo()"),
     ordered("FromDevice(a) -> c :: Classifier(12/0800, -) -> Queue(2000) -> s :: StrideSched(3, 2) -> ToDevice(b);
         c [1] -> Queue(2000) -> [1] s; FromDevice(c) -> Queue(2000) -> TimeSortedSched -> ToDevice(d);
         TimedSource(1s, LIMIT 0) -> Queue -> TimedSink(1s)"),
@@ -310,7 +357,8 @@ fn difference(whole: &Outcome, parts: &Outcome) -> String {
 }
 
 /// What differs where there are several workers: rates are each one's own, and so is what reassembly has room for.
-const OF_ITS_OWN: &[&str] = &["limit ", "Rated", "Shaper", "Meter", "IPReassembler"];
+const OF_ITS_OWN: &[&str] =
+    &["limit ", "Rated", "Shaper", "Meter", "IPReassembler", "RED", "Random"];
 /// Handlers that measure, or show what each worker had at most.
 const NO_SUM: &[&str] = &["bench", "rate", "byte_rate", "bit_rate", "highwater_length"];
 

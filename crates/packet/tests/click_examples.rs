@@ -51,7 +51,7 @@ fn examples_print_what_they_say() {
         assert_eq!(err, expected(&text, "// error "), "{}", path.display());
         count += 1;
     }
-    assert!(count >= 8, "{count} examples");
+    assert!(count >= 13, "{count} examples");
 }
 
 #[test]

@@ -221,6 +221,47 @@ fn elements() {
     compare("docs/reference/elements.md", &page);
 }
 
+/// Each class of Click: by its name here, under another name, or why it is not.
+#[test]
+fn click() {
+    let path = "testdata/click/classes.tsv";
+    let rows = std::fs::read_to_string(fingerpost_tests::root().join(path)).unwrap();
+    let is_here = |name: &str| ELEMENTS.iter().any(|class| class.spec.name == name);
+    let mut page = format!("# Classes of Click\n\n{MADE}");
+    let (mut all, mut here, mut other) = (0, 0, 0);
+    let mut table = String::from("| class | group | here |\n|---|---|---|\n");
+    for row in rows.lines().skip(1) {
+        let [name, group, note] = row.split('\t').collect::<Vec<_>>()[..] else {
+            panic!("{path}: {row}: three columns are wanted");
+        };
+        assert_eq!(is_here(name), note.is_empty(), "{path}: {name}: a note is for classes that are not here");
+        let words = match note.strip_prefix("= ") {
+            _ if note.is_empty() => "yes".to_owned(),
+            Some(known) => {
+                assert!(is_here(known), "{path}: {name}: there is no `{known}`");
+                other += 1;
+                format!("as `{known}`")
+            }
+            None => format!("no: {note}"),
+        };
+        (all, here) = (all + 1, here + usize::from(note.is_empty()));
+        let _ = writeln!(table, "| `{name}` | {group} | {} |", cell(&words));
+    }
+    let _ = write!(
+        page,
+        "Of the {all} classes that Click 2.1 registers, those of wireless networks apart, {here} are here by their name and {other} \
+         under\nanother one. [Elements](elements.md) has how each differs, and the classes of this project besides. \
+         [Build a graph](../guide/build-a-graph.md)\nhas how a configuration of Click is run.\n\n{table}"
+    );
+    compare("docs/reference/click.md", &page);
+    let Some(data) = std::env::var_os("FINGERPOST_DATA").map(std::path::PathBuf::from) else { return };
+    let Ok(registered) = std::fs::read_to_string(data.join("click/classes.csv")) else { return };
+    let registered = registered.lines().skip(1).filter_map(|line| line.split(',').next());
+    let missing: Vec<_> =
+        registered.filter(|name| !rows.contains(&format!("\n{name}\t"))).collect();
+    assert!(missing.is_empty(), "{path} has no row of {missing:?}");
+}
+
 /// A struct or enum of the configuration, read from its source.
 #[derive(Debug, Default)]
 struct Type {

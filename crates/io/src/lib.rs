@@ -17,6 +17,7 @@ mod ring;
 pub mod schedule;
 #[allow(unsafe_code, reason = "memory shared with others; its invariants are numbered there")]
 mod shared_ring;
+mod socket;
 mod spread;
 #[allow(unsafe_code, reason = "system calls; its invariants are numbered there")]
 pub mod tap;
@@ -30,5 +31,12 @@ use fingerpost_packet::device::Driver;
 pub use spread::{frames_held, share_out};
 
 /// Every driver of this crate. Those of [`fingerpost_packet::device::DRIVERS`] need no operating system.
-pub static DRIVERS: &[Driver] =
-    &[ring::DRIVER, tap::DRIVER, tap::TUN, udp::DRIVER, afxdp::DRIVER, af_packet::DRIVER];
+pub static DRIVERS: &[Driver] = &[
+    ring::DRIVER,
+    tap::DRIVER,
+    tap::TUN,
+    socket::DRIVER,
+    udp::DRIVER,
+    afxdp::DRIVER,
+    af_packet::DRIVER,
+];

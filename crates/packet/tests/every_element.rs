@@ -144,8 +144,8 @@ const GRAPHS: &[Subject] = &[
     ordered("FromDevice(a) -> s :: StoreIPAddress(10.0.0.7, src) -> SetIPAddress(10.9.9.9) -> GetIPAddress(16)
         -> SetRandIPAddress(10.0.0.0/8) -> ToDevice(b); s [1] -> SetIP6Address(fe80::1) -> GetIP6Address(22) -> ToDevice(c);
         FromHost(d, 10.0.0.1/24) -> ToHost; PollDevice(e) -> ToHostSniffers; FromDPDKDevice(f) -> ToDPDKDevice(g)"),
-    ordered("FromDevice(a) -> Strip(14) -> MarkIPHeader -> c :: IPClassifier(ip6, ip, -);
-        c [0] -> IP6Print -> IP6Mirror -> SetIP6DSCP(9) -> l :: LookupIP6Route(2001:db8::/32 0, ::/0 1) => ToDevice(b), Discard;
+    ordered("FromDevice(a) -> Strip(14) -> MarkIPHeader -> c :: Classifier(0/60%f0, 0/40%f0, -);
+        c [0] -> IP6Mirror -> SetIP6DSCP(9) -> l :: LookupIP6Route(2001:db8::/32 0, ::/0 1) => ToDevice(b), Discard;
         c [1] -> SetIPChecksum -> u :: SetUDPChecksum -> IP6Encap(tcp, fe80::1, fe80::2) -> UDPIP6Encap(fe80::1, 1, fe80::2, 2) -> ToDevice(c);
         u [1] -> SetTCPChecksum -> StripIPHeader -> UnstripIPHeader -> StripToNetworkHeader -> MarkMACHeader -> ToDevice(d); c [2] -> Discard"),
     ordered("FromDevice(a) -> Strip(14) -> t :: CheckIP6Header -> [0] a :: AddressTranslator(0, 1, 1, 0, ::10.0.0.1 5 900)
@@ -165,7 +165,8 @@ const GRAPHS: &[Subject] = &[
     ordered("FromDevice(a) -> s :: RandomSample(.5) -> RandomBitErrors(.01) -> ToDevice(b); s [1] -> r :: RandomSwitch -> ToDevice(c); r [1] -> ToDevice(d)"),
     ordered("FromDevice(a) -> ICMPPingSource(10.0.0.1, 10.0.0.2, ACTIVE false, VERBOSE false) -> ToDevice(b);
         ICMPSendPings(10.0.0.1, 10.0.0.2, ACTIVE false) -> Discard"),
-    ordered("FromDevice(a) -> Strip(14) -> t :: KernelTun(10.0.0.1/8) -> ToDevice(b); t [1] -> Discard; FromDevice(c) -> KernelTap(10.0.0.2/8) -> Discard"),
+    ordered("FromDevice(a) -> Strip(14) -> t :: KernelTun(10.0.0.1/8) -> ToDevice(b); t [1] -> Discard; FromDevice(c) -> KernelTap(10.0.0.2/8) -> Discard;
+        FromSocket(TCP, 0.0.0.0, 80) -> Socket(TCP, 0.0.0.0, 81) -> ToSocket(UDP, 10.0.0.1, 53)"),
     ordered("FromDevice(a) -> Strip(14) -> rw :: ICMPPingRewriter(pattern 10.9.9.9 - - - 0 1) -> ToDevice(b); rw [1] -> ToDevice(c)"),
     makes("FromDevice(a) -> f :: HostEtherFilter(2:0:0:0:0:1) -> EtherRewrite(2:0:0:0:0:1, 2:0:0:0:0:2) -> s :: StoreEtherAddress(2:0:0:0:0:3, dst)
         -> EnsureEther(0x0800) -> ToDevice(b); f [1] -> ToDevice(c); s [1] -> w :: WebGen(10.0.0.0/8, 10.0.0.9) -> ToDevice(d);
@@ -204,6 +205,7 @@ const ELSEWHERE: &[&str] = &[
     "ToIPSummaryDump",
     "Message",
     "ErrorElement",
+    "IP6Print",
 ];
 
 fn world() -> World {
@@ -357,8 +359,18 @@ fn difference(whole: &Outcome, parts: &Outcome) -> String {
 }
 
 /// What differs where there are several workers: rates are each one's own, and so is what reassembly has room for.
-const OF_ITS_OWN: &[&str] =
-    &["limit ", "Rated", "Shaper", "Meter", "IPReassembler", "RED", "Random"];
+const OF_ITS_OWN: &[&str] = &[
+    "limit ",
+    "Rated",
+    "Shaper",
+    "Meter",
+    "IPReassembler",
+    "RED",
+    "Random",
+    "StrideSwitch",
+    "LinkUnqueue",
+    "WebGen",
+];
 /// Handlers that measure, or show what each worker had at most.
 const NO_SUM: &[&str] = &["bench", "rate", "byte_rate", "bit_rate", "highwater_length"];
 

@@ -18,15 +18,14 @@ use crate::frame::wire::arp::{ARP_BYTES, Arp, End, REQUEST, write_arp};
 use crate::frame::wire::ether::{TYPE_ARP, TYPE_IP4};
 use crate::frame::wire::{ETHER_BYTES, EtherMut, Ip4};
 use crate::frame::{DropReason, Packet};
-use crate::graph::ElementClass;
-use crate::language::Around;
+use crate::graph::{ElementClass, Setup};
+use crate::language::{Around, ConfigError};
 
 pub(crate) const CLASS: ElementClass = ElementClass {
     spec: spec("ARPQuerier"),
     summary: "finds the link addresses of next hops by ARP",
     configure: |setup| {
-        let own = setup.args.positional::<Around<u32>>("IP");
-        let mac = setup.args.positional::<Mac>("ETH");
+        let (own, mac) = own_addresses(setup);
         let given = Given::read(setup);
         let broadcast = setup.args.keyword::<Ipv4Addr>("BROADCAST");
         let onlink = setup.args.keyword("ONLINK");
@@ -44,6 +43,23 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         Ok(addr.handled(given?.made(protocol, setup), "ipaddr"))
     },
 };
+
+/// Addresses of the router: two arguments, or a name of both.
+fn own_addresses(
+    setup: &mut Setup<'_>,
+) -> (Result<Around<u32>, ConfigError>, Result<Mac, ConfigError>) {
+    let first = match setup.args.positional_arg("IP") {
+        Ok(first) => first,
+        Err(error) => return (Err(error), setup.args.positional("ETH")),
+    };
+    let own = setup.args.read(&first, "IP");
+    let mac = match setup.args.optional("ETH") {
+        // Where the name is of no link address, that is missing.
+        Ok(None) => first.value().or_else(|_| setup.args.positional("ETH")),
+        given => given.map(|mac| mac.expect("it is given")),
+    };
+    (own, mac)
+}
 
 #[derive(Clone)]
 struct ByArp {

@@ -114,7 +114,7 @@ pub(crate) const TUN: ElementClass = ElementClass {
 const FROM_HOST_NAME: &str = "FromHost";
 
 /// Takes keywords that mean nothing here.
-fn ignore(setup: &mut Setup<'_>, names: &[&'static str]) {
+pub(super) fn ignore(setup: &mut Setup<'_>, names: &[&'static str]) {
     let given = |name: &&'static str| setup.args.keyword_arg(name).is_ok_and(|arg| arg.is_some());
     let given: Vec<_> = names.iter().copied().filter(given).collect();
     if !given.is_empty() {
@@ -263,12 +263,20 @@ impl Host {
     }
 
     fn made(self, setup: &mut Setup<'_>, driver: &str, bare: bool) -> Result<Made, ConfigError> {
-        let port = setup.device_of(&self.name, driver, self.what())?;
-        let (has_inputs, outputs) = (setup.inputs > 0, setup.outputs);
-        let made =
-            Made::new(move |_| Kernel { device: ToDevice { port }, has_inputs, outputs, bare });
-        Ok(made.receives(Receives::Port(port)))
+        let number = setup.device_of(&self.name, driver, self.what())?;
+        Ok(kernel(setup, number, bare))
     }
+}
+
+/// An element that sends by a port what is wired to it, and gives what comes from there.
+pub(super) fn port(setup: &Setup<'_>, number: u16) -> Made {
+    kernel(setup, number, false)
+}
+
+fn kernel(setup: &Setup<'_>, port: u16, bare: bool) -> Made {
+    let (has_inputs, outputs) = (setup.inputs > 0, setup.outputs);
+    let made = Made::new(move |_| Kernel { device: ToDevice { port }, has_inputs, outputs, bare });
+    if outputs > 0 { made.receives(Receives::Port(port)) } else { made }
 }
 
 /// The interface that a `ToHost` sends by.

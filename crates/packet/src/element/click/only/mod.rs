@@ -43,6 +43,7 @@ pub(crate) mod script;
 pub(crate) mod seen;
 pub(crate) mod set_checksum;
 pub(crate) mod set_timestamp;
+pub(crate) mod socket;
 pub(crate) mod stride_sched;
 pub(crate) mod strip_header;
 pub(crate) mod summary;
@@ -187,6 +188,9 @@ pub(crate) static ELEMENTS: &[ElementClass] = &[
     set_checksum::TCP,
     set_checksum::UDP,
     set_timestamp::CLASS,
+    socket::CLASS,
+    socket::FROM,
+    socket::TO,
     stride_sched::CLASS,
     strip_header::IP,
     strip_header::MARK_MAC,

@@ -103,13 +103,13 @@ impl Element for Hash {
     fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
         for i in 0..batch.len() {
             let bytes = batch.bytes(i).get(self.offset..self.offset + self.length);
-            // What is too short goes to the first output, as in Click. FNV-1a.
+            // What is too short goes to the first output, as in Click. FNV-1a, whose low bits are sums of those of the bytes.
             let hash = bytes.map_or(0, |bytes| {
                 bytes.iter().fold(0x811c_9dc5_u32, |hash, &byte| {
                     (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
                 })
             });
-            batch.output(i, u16::try_from(hash % self.outputs).unwrap_or(0));
+            batch.output(i, u16::try_from((hash >> 16) % self.outputs).unwrap_or(0));
         }
     }
 }

@@ -1,0 +1,107 @@
+//! Packets by sockets of the host: `Socket(TYPE, ADDR, PORT)` receives and sends, `FromSocket` receives alone, `ToSocket` sends alone.
+//!
+//! Source: Click's elements of these names. `TYPE` is `TCP`, `UDP`, `UNIX` or `UNIX_DGRAM`; the last two take a `FILENAME`. Without outputs,
+//! with a local address (`LOCAL_ADDR`, `LOCAL_PORT`, `LOCAL_FILENAME`) or `CLIENT true` it connects, else it listens; a server of a stream has one
+//! client at a time. Each is a device of driver `socket`. `SNAPLEN`, `NODELAY`, `SNDBUF`, `RCVBUF`, `TIMESTAMP`, `VERBOSE`, `HEADROOM` and `PROPER` are
+//! taken with a warning. Differs: `ALLOW` and `DENY` are refused, a packet filter of the host does that; names of hosts are not resolved.
+
+use std::net::Ipv4Addr;
+
+use super::device::{ignore, port};
+use crate::graph::{ElementClass, Made, Setup};
+use crate::language::{ClassSpec, ConfigError};
+
+pub(crate) const CLASS: ElementClass = class("Socket", "0-1/0-1", "a/h");
+pub(crate) const FROM: ElementClass = class("FromSocket", "0/1", "h/h");
+pub(crate) const TO: ElementClass = class("ToSocket", "1/0", "a/a");
+
+const fn class(name: &'static str, ports: &'static str, processing: &'static str) -> ElementClass {
+    ElementClass {
+        spec: ClassSpec::new(name, ports, processing, "x/y"),
+        summary: "packets by a socket of the host",
+        configure,
+    }
+}
+
+fn configure(setup: &mut Setup<'_>) -> Result<Made, ConfigError> {
+    let kind = setup.args.positional_arg("TYPE")?;
+    let (name, is_unix) = match kind.raw().to_ascii_uppercase().as_str() {
+        "TCP" => ("tcp", false),
+        "UDP" => ("udp", false),
+        "UNIX" => ("unix", true),
+        "UNIX_DGRAM" => ("unix-datagram", true),
+        _ => {
+            return Err(setup
+                .args
+                .refuse(&kind, "TYPE: TCP, UDP, UNIX and UNIX_DGRAM are possible"));
+        }
+    };
+    let (remote, local) = if is_unix {
+        let remote = setup.args.positional::<String>("FILENAME");
+        let local = setup.args.optional::<String>("LOCAL_FILENAME");
+        (remote, local)
+    } else {
+        let addr = setup.args.positional::<Ipv4Addr>("ADDR");
+        let number = setup.args.positional::<u16>("PORT");
+        let local = setup.args.optional::<Ipv4Addr>("LOCAL_ADDR");
+        let local_port = setup.args.optional::<u16>("LOCAL_PORT");
+        let remote = addr.and_then(|addr| number.map(|number| format!("{addr}:{number}")));
+        let local = local.and_then(|addr| {
+            local_port.map(|number| addr.map(|addr| format!("{addr}:{}", number.unwrap_or(0))))
+        });
+        (remote, local)
+    };
+    let client = setup.args.keyword("CLIENT");
+    for refused in ["ALLOW", "DENY"] {
+        if let Some(arg) = setup.args.keyword_arg(refused)? {
+            let words = format!("{refused}: a packet filter of the host decides who may connect");
+            setup.args.refuse(&arg, &words);
+        }
+    }
+    ignore(
+        setup,
+        &["SNAPLEN", "NODELAY", "SNDBUF", "RCVBUF", "TIMESTAMP", "VERBOSE", "HEADROOM", "PROPER"],
+    );
+    setup.args.finish()?;
+    let (remote, local) = (remote?, local?);
+    let connects = client?.unwrap_or(setup.outputs == 0 || local.is_some() && setup.inputs > 0);
+    let role = if connects { "client" } else { "server" };
+    let mut what = format!("{name},{role},{remote}");
+    if let Some(local) = local.filter(|_| connects) {
+        what += &format!(",{local}");
+    }
+    let device = setup.name().replace('/', "-");
+    let number = setup.device_of(&device, "socket", what)?;
+    Ok(port(setup, number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Rig, World, refused};
+
+    #[test]
+    fn a_socket_is_a_device() {
+        let text = "s :: Socket(TCP, 0.0.0.0, 80) -> ToDevice(x); FromDevice(a) -> ToSocket(UDP, 10.0.0.1, 53);
+            FromDevice(b) -> c :: Socket(UDP, 10.0.0.1, 53, 0.0.0.0, 9) -> ToDevice(y); u :: FromSocket(UNIX, /run/s, VERBOSE true) -> ToDevice(z)";
+        let mut rig = Rig::new(&World::new(), text);
+        let devices = rig.plan.devices().iter().filter_map(|device| device.what.as_deref());
+        let devices: Vec<_> = devices.collect();
+        let want = [
+            "tcp,server,0.0.0.0:80",
+            "udp,client,10.0.0.1:53",
+            "udp,client,10.0.0.1:53,0.0.0.0:9",
+            "unix,server,/run/s",
+        ];
+        assert_eq!(devices, want);
+        assert_eq!(rig.receive("s", &[&[1]])[0].0, "x");
+        assert_eq!(
+            (&*rig.receive("c", &[&[1]])[0].0, &*rig.receive("b", &[&[1]])[0].0),
+            ("y", "c")
+        );
+        assert!(refused(&CLASS, "SCTP, 1.2.3.4, 5").contains("TCP, UDP, UNIX"));
+        assert!(
+            refused(&CLASS, "TCP, 1.2.3.4, 5, ALLOW x").contains("a packet filter of the host")
+        );
+    }
+}

@@ -201,7 +201,7 @@ pub(crate) const PACKETS: ElementClass = ElementClass {
         setup.args.keyword_arg("NOTIFIER")?;
         setup.args.keyword_arg("ANNO")?;
         setup.args.finish()?;
-        let shared = setup.keep::<Mutex<HashMap<(u16, u32), u64>>>();
+        let shared = setup.keep::<Mutex<ByInput>>();
         let made = Made::new({
             let shared = shared.clone();
             move |instance| Packets { shared: (!instance.is_dry_run()).then(|| shared.clone()) }
@@ -214,8 +214,11 @@ pub(crate) const PACKETS: ElementClass = ElementClass {
     },
 };
 
+/// Packets by input and aggregate.
+type ByInput = HashMap<(u16, u32), u64>;
+
 struct Packets {
-    shared: Option<Arc<Mutex<HashMap<(u16, u32), u64>>>>,
+    shared: Option<Arc<Mutex<ByInput>>>,
 }
 
 impl Element for Packets {

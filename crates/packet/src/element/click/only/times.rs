@@ -167,13 +167,11 @@ impl Measured {
 
 type Shared = Arc<Mutex<Measured>>;
 
+/// A handler, and what it shows.
+type Row = (&'static str, fn(&Measured) -> String);
+
 /// Adds handlers that read what was measured.
-fn measured(
-    made: Made,
-    shared: &Shared,
-    reset: &'static str,
-    rows: &[(&'static str, fn(&Measured) -> String)],
-) -> Made {
+fn measured(made: Made, shared: &Shared, reset: &'static str, rows: &[Row]) -> Made {
     let made = rows.iter().fold(made, |made, &(name, text)| {
         let shared = shared.clone();
         made.handler(Handler::read(name, move || {

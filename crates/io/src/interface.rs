@@ -134,7 +134,8 @@ pub fn addresses(name: &str) -> Option<Named> {
 
 /// Gateway of the default route by an interface.
 fn gateway(name: &str) -> Option<Ipv4Addr> {
-    let routes = std::fs::read_to_string("/proc/net/route").ok()?;
+    // That of the thread, which may be in another namespace than its process.
+    let routes = std::fs::read_to_string("/proc/thread-self/net/route").ok()?;
     let rows = routes.lines().skip(1).map(|line| line.split_ascii_whitespace().collect::<Vec<_>>());
     let mut gateways = rows.filter_map(|row| match row[..] {
         // In the machine's order, as the kernel holds it.

@@ -328,7 +328,7 @@ mod tests {
         }
     }
 
-    /// A server and a client of a kind exchange packets both ways.
+    /// A server and a client of a kind exchange packets in both directions.
     fn exchange(kind: &str, remote: &str, local: &str) {
         let pool = Pool::new(64, 2048);
         let mut server = Socket::open(&format!("{kind},server,{remote}")).unwrap();

@@ -234,7 +234,11 @@ fn click() {
         let [name, group, note] = row.split('\t').collect::<Vec<_>>()[..] else {
             panic!("{path}: {row}: three columns are wanted");
         };
-        assert_eq!(is_here(name), note.is_empty(), "{path}: {name}: a note is for classes that are not here");
+        assert_eq!(
+            is_here(name),
+            note.is_empty(),
+            "{path}: {name}: a note is for classes that are not here"
+        );
         let words = match note.strip_prefix("= ") {
             _ if note.is_empty() => "yes".to_owned(),
             Some(known) => {
@@ -254,7 +258,9 @@ fn click() {
          [Build a graph](../guide/build-a-graph.md)\nhas how a configuration of Click is run.\n\n{table}"
     );
     compare("docs/reference/click.md", &page);
-    let Some(data) = std::env::var_os("FINGERPOST_DATA").map(std::path::PathBuf::from) else { return };
+    let Some(data) = std::env::var_os("FINGERPOST_DATA").map(std::path::PathBuf::from) else {
+        return;
+    };
     let Ok(registered) = std::fs::read_to_string(data.join("click/classes.csv")) else { return };
     let registered = registered.lines().skip(1).filter_map(|line| line.split(',').next());
     let missing: Vec<_> =

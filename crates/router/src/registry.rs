@@ -2,8 +2,8 @@
 
 use std::sync::LazyLock;
 
-use fingerpost_packet::device::{self, Driver};
 use fingerpost_io::interface;
+use fingerpost_packet::device::{self, Driver};
 use fingerpost_packet::graph::ElementClass;
 use fingerpost_packet::{ELEMENTS, Registry};
 
@@ -26,9 +26,5 @@ pub(crate) fn all() -> Registry {
 
 /// Every element, those of a cluster node among them, and every port driver.
 pub(crate) fn of_node() -> Registry {
-    Registry {
-        elements: &NODE_ELEMENTS,
-        drivers: drivers(),
-        interfaces: interface::addresses,
-    }
+    Registry { elements: &NODE_ELEMENTS, drivers: drivers(), interfaces: interface::addresses }
 }

@@ -178,13 +178,16 @@ fn a_crowd_takes_no_room_from_others() {
     let before = router.resident_kib();
     let session = env!("CARGO_BIN_EXE_session");
     let words = format!("prlimit --nofile=20000:20000 {session} crowd {ADDRESS} 1000");
-    let mut crowd = Crowd::begin(&mut command(&line.router, &words), "GET");
-    assert_eq!(crowd.has_come(), 1000);
-    for _ in 0..10 {
-        assert_eq!(get(&line.router, "/v1/status", &[]).0, 200);
-        let _: Value = router.ask("fib show");
+    // Half a request, and streams that never end.
+    for text in ["GET", "GET /v1/events HTTP/1.1\r\nhost: localhost\r\n\r\n"] {
+        let mut crowd = Crowd::begin(&mut command(&line.router, &words), text);
+        assert_eq!(crowd.has_come(), 1000);
+        for _ in 0..10 {
+            assert_eq!(get(&line.router, "/v1/status", &[]).0, 200);
+            let _: Value = router.ask("fib show");
+        }
+        crowd.end();
     }
-    crowd.end();
     let grown = router.resident_kib().saturating_sub(before);
     assert!(grown < 16 << 10, "{grown} KiB more");
     conserved(&router.stop());

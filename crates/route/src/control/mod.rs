@@ -237,7 +237,7 @@ impl Control {
         self.tables.build_beside(runner);
     }
 
-    /// Whether a table is being built by another thread.
+    /// Whether a table is being built by another thread, or is to be.
     pub fn is_building(&self) -> bool {
         self.tables.is_building()
     }

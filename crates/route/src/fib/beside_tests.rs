@@ -276,6 +276,36 @@ fn a_piece_that_a_build_takes_the_place_of_leaves_no_step() {
     answers(&fib, &store, &mut rng, "built");
 }
 
+/// Who pins an algorithm is answered once nothing is being built: also where that waits for a build of another one.
+#[test]
+fn a_choice_that_waits_for_a_build_is_part_of_it() {
+    let (jobs, mut rng, mut store) = (Jobs::default(), Rng::new(13), RouteStore::new());
+    let mut fib = Fib::new(fingerpost_lpm::v4());
+    fib.pin(Some("radix")).unwrap();
+    churn(&mut fib, &mut store, &mut rng, (4000, 60_000));
+    let mut now = Instant::now();
+    commit(&mut fib, &store, now).unwrap();
+    fib.build_beside(jobs.runner());
+    for name in ["bc18", "bsearch"] {
+        fib.pin(Some(name)).unwrap();
+        fib.force();
+        commit(&mut fib, &store, now).unwrap();
+        assert!(fib.is_building());
+    }
+    let mut used = vec![fib.algorithm()];
+    for _ in 0..1000 {
+        now += Duration::from_millis(10);
+        jobs.run();
+        commit(&mut fib, &store, now).unwrap();
+        used.push(fib.algorithm());
+        if !fib.is_building() {
+            break;
+        }
+    }
+    used.dedup();
+    assert_eq!(used, ["radix", "bc18", "bsearch"]);
+}
+
 #[test]
 fn a_table_that_was_begun_in_other_memory_is_not_shared() {
     let (jobs, mut rng, mut store) = (Jobs::default(), Rng::new(12), RouteStore::new());

@@ -157,9 +157,11 @@ impl<A: Addr> Fib<A> {
         self.served.beside.waits = waits;
     }
 
-    /// Whether another thread builds a table, or the routes are copied for it.
+    /// Whether another thread builds a table, or the routes are copied for it, or a choice of an algorithm waits for the end
+    /// of such a build.
     pub fn is_building(&self) -> bool {
-        self.served.beside.is_active()
+        let waits = self.served.algorithm().is_some() && self.chooser.is_due();
+        self.served.beside.is_active() || waits
     }
 
     /// Whether a step of a build beside, or a piece of a round, waits for the next commit.

@@ -29,16 +29,25 @@ struct Loaded {
 }
 
 impl Ahead {
-    /// Loads a program now, to be taken later. What the kernel refuses is refused again by then, with the reason.
-    pub(super) fn prepare(&self, name: &'static str, code: &[Insn], ifindex: Option<u32>) {
-        let Some(key) = with_ids(code) else { return };
+    /// Loads a program now, to be taken later, and returns whether it waits. What the kernel refuses is refused again by
+    /// then, with the reason.
+    pub(super) fn prepare(&self, name: &'static str, code: &[Insn], ifindex: Option<u32>) -> bool {
+        let Some(key) = with_ids(code) else { return false };
         let known = |loaded: &Loaded| loaded.ifindex == ifindex && loaded.code == key;
         if self.all().iter().any(known) {
-            return;
+            return true;
         }
-        if let Ok(program) = Program::load_for(name, code, ifindex) {
-            self.all().push(Loaded { code: key, ifindex, program });
-        }
+        let loaded = Program::load_for(name, code, ifindex);
+        let loaded = loaded.map(|program| Loaded { code: key, ifindex, program });
+        loaded.map(|loaded| self.all().push(loaded)).is_ok()
+    }
+
+    /// Whether a program of this code waits.
+    pub(super) fn has(&self, code: &[Insn], ifindex: Option<u32>) -> bool {
+        let all = self.all();
+        !all.is_empty()
+            && with_ids(code)
+                .is_some_and(|key| all.iter().any(|l| l.ifindex == ifindex && l.code == key))
     }
 
     /// Takes the program of this code, or loads it.
@@ -79,7 +88,7 @@ impl Ahead {
 }
 
 /// The code with the ids of its maps; `None` where a map is gone.
-fn with_ids(code: &[Insn]) -> Option<Vec<Insn>> {
+pub(super) fn with_ids(code: &[Insn]) -> Option<Vec<Insn>> {
     let mut known = HashMap::new();
     let mut code = code.to_vec();
     for map in Insn::maps(&mut code) {

@@ -809,6 +809,20 @@ impl Link {
         Ok((Self { fd, mode: Mode::Native, why: String::new() }, ifindex))
     }
 
+    /// Fails where the interface is gone, as [`Link::replace`] would.
+    ///
+    /// # Errors
+    /// The error of a link that is detached.
+    pub fn still_attached(&self) -> Result<(), XdpError> {
+        let gone = || io::Error::from_raw_os_error(libc::ENOLINK);
+        match info(self.fd.as_fd()) {
+            Ok([_, _, _, _, 0, _]) => {
+                Err(XdpError::System { call: "bpf(LINK_UPDATE)", source: gone() })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Puts another program in the place of the present one: each frame is seen by one of the two.
     ///
     /// # Errors

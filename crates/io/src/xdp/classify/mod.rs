@@ -16,9 +16,9 @@
 //! are dropped ([`Classifier::hold`]).
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use super::ahead::Ahead;
+use super::ahead::{Ahead, with_ids};
 use super::bpf::{Link, Map, MapKind, Program, SharedMemory};
 use super::load::{self, Bound, Insn};
 use super::{Families, LocalAddresses, Mode, XdpError, btf};
@@ -64,7 +64,14 @@ pub struct Classifier {
     filters: [Arc<SharedMemory>; 2],
     max_len: u16,
     written: Mutex<Written>,
+    /// The program that reads hidden tags and calls nothing, where the interface takes it.
+    alone: OnceLock<Program>,
+    /// What the interface runs, as far as it is known.
+    running: Mutex<Option<Running>>,
 }
+
+/// Code with ids of maps in place of descriptors, and the interface that it is bound to.
+type Running = (Vec<Insn>, Option<u32>);
 
 /// Everything that `classify.c` names.
 #[derive(Debug)]
@@ -142,7 +149,15 @@ impl Classifier {
         let workers = shared.presence.workers();
         let maps = Maps { settings, sockets, counts, local, presence, workers };
         let program = Program::load("classifier", &maps.link(None, Functions::default()))?;
-        let classifier = Self { program, maps, filters, max_len, written: Mutex::default() };
+        let classifier = Self {
+            program,
+            maps,
+            filters,
+            max_len,
+            written: Mutex::default(),
+            alone: OnceLock::new(),
+            running: Mutex::default(),
+        };
         classifier.set_mac(mac)?;
         Ok(classifier)
     }
@@ -154,10 +169,20 @@ impl Classifier {
     pub fn attach(&self, ifindex: u32, mode: Mode) -> Result<Link, XdpError> {
         // Refused by devices that cannot, and then there is nothing to leave in, or no means.
         let _ = interface::keep_tags(&interface::name_of(ifindex));
-        match self.reading_tags(ifindex, Functions::default(), &Ahead::default()) {
-            Some(program) if mode == Mode::Native => program.attach(ifindex, mode),
-            _ => self.program.attach(ifindex, mode),
+        let alone = Functions::default();
+        if mode == Mode::Native
+            && let Some((code, bound)) = self.code(ifindex, alone)
+            && let Ok(program) = Program::load_for("classifier", &code, Some(bound))
+        {
+            let link = program.attach(ifindex, mode)?;
+            *self.running() = with_ids(&code).map(|code| (code, Some(bound)));
+            // It stays that of the interface which the classifier is for.
+            let _ = self.alone.set(program);
+            return Ok(link);
         }
+        let link = self.program.attach(ifindex, mode)?;
+        self.runs_program();
+        Ok(link)
     }
 
     /// Has these functions called by the program that is attached by `link`, in place of those before.
@@ -168,7 +193,8 @@ impl Classifier {
         self.put_ahead(ifindex, link, functions, &Ahead::default())
     }
 
-    /// Replaces the program as [`Classifier::put`] does, by one of those that were loaded ahead if it is among them.
+    /// Replaces the program as [`Classifier::put`] does, by one of those that were loaded ahead if it is among them. One
+    /// that the interface runs already stays.
     ///
     /// # Errors
     /// As [`Classifier::put`].
@@ -179,10 +205,69 @@ impl Classifier {
         functions: Functions<'_>,
         ahead: &Ahead,
     ) -> Result<(), XdpError> {
-        match self.reading_tags(ifindex, functions, ahead) {
-            Some(program) if link.mode() == Mode::Native => link.replace(&program),
-            _ => link.replace(&self.with(functions)?),
+        let mut running = self.running();
+        let alone = functions.forward.is_none() && functions.guard.is_none();
+        if link.mode() == Mode::Native
+            && let Some((code, bound)) = self.code(ifindex, functions)
+        {
+            let key = with_ids(&code).map(|code| (code, Some(bound)));
+            if key.is_some() && *running == key {
+                return Ok(());
+            }
+            let kept = self.alone.get().filter(|_| alone);
+            let taken = kept.is_none().then(|| ahead.take("classifier", &code, Some(bound)));
+            let taken = taken.and_then(Result::ok);
+            if let Some(program) = kept.or(taken.as_ref()) {
+                link.replace(program)?;
+                *running = key;
+                return Ok(());
+            }
         }
+        let code = self.maps.link(None, functions);
+        let key = with_ids(&code).map(|code| (code, None));
+        if key.is_some() && *running == key {
+            return Ok(());
+        }
+        match alone {
+            true => link.replace(&self.program)?,
+            false => link.replace(&ahead.take("classifier", &code, None)?)?,
+        }
+        *running = key;
+        Ok(())
+    }
+
+    /// Notes that another program than one of this classifier was put in the place of the one that runs.
+    pub(super) fn replaced(&self) {
+        *self.running() = None;
+    }
+
+    /// The interface runs the program that reads no hidden tags and calls nothing.
+    fn runs_program(&self) {
+        let code = with_ids(&self.maps.link(None, Functions::default()));
+        *self.running() = code.map(|code| (code, None));
+    }
+
+    fn running(&self) -> MutexGuard<'_, Option<Running>> {
+        self.running.lock().expect("no panic while it is held")
+    }
+
+    /// Whether the interface runs this code.
+    pub(super) fn runs(&self, code: &[Insn], bound: Option<u32>) -> bool {
+        let running = self.running();
+        let same = |(known, to): &Running| *to == bound && with_ids(code).as_ref() == Some(known);
+        running.as_ref().is_some_and(same)
+    }
+
+    /// The codes that [`Classifier::put`] tries, the best first, each with the interface that it is bound to.
+    pub(super) fn codes(
+        &self,
+        ifindex: u32,
+        mode: Mode,
+        functions: Functions<'_>,
+    ) -> Vec<(Vec<Insn>, Option<u32>)> {
+        let bound = (mode == Mode::Native).then(|| self.code(ifindex, functions)).flatten();
+        let bound = bound.map(|(code, bound)| (code, Some(bound)));
+        bound.into_iter().chain([(self.maps.link(None, functions), None)]).collect()
     }
 
     /// The code that [`Classifier::put`] has loaded in native mode, and the interface that it is for.
@@ -223,19 +308,12 @@ impl Classifier {
         match self.attach(ifindex, Mode::Native) {
             Ok(link) => Ok(link),
             // Says why not native.
-            Err(_) => self.program.attach_best(ifindex),
+            Err(_) => {
+                let link = self.program.attach_best(ifindex)?;
+                self.runs_program();
+                Ok(link)
+            }
         }
-    }
-
-    /// The program that reads hidden tags from the driver; `None` where kernel or driver cannot.
-    fn reading_tags(
-        &self,
-        ifindex: u32,
-        functions: Functions<'_>,
-        ahead: &Ahead,
-    ) -> Option<Program> {
-        let (code, ifindex) = self.code(ifindex, functions)?;
-        ahead.take("classifier", &code, Some(ifindex)).ok()
     }
 
     /// Sends the frames of a queue to an AF_XDP socket bound to it. Closing the socket undoes it.
@@ -644,7 +722,8 @@ mod tests {
             let (a, b) = testing::veth("a0", "b0", 1);
             let local = LocalAddresses::new().unwrap();
             let classifier = Classifier::load(testing::mac("b0"), &local, MAX_LEN).unwrap();
-            assert!(classifier.reading_tags(b, Functions::default(), &Ahead::default()).is_some());
+            let (code, bound) = classifier.code(b, Functions::default()).unwrap();
+            assert!(Program::load_for("classifier", &code, Some(bound)).is_ok());
             let _link = classifier.attach(b, Mode::Native).unwrap();
             let mut port = af_packet::open("a0", a).unwrap();
             let pool = Pool::new(8, 2048);

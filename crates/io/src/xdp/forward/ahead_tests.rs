@@ -9,7 +9,7 @@ use fingerpost_route::fib::{Job, KernelLookup};
 
 use super::tests::Lab;
 use super::*;
-use crate::xdp::testing;
+use crate::xdp::{LocalAddresses, testing};
 use fingerpost_packet::cases::Built;
 
 /// A table of other routes, in memory that programs read.
@@ -51,6 +51,59 @@ fn programs_of_tables_to_come_are_linked_as_they_are() {
             assert_eq!(forwarder.0.ahead.ids(), BTreeSet::new(), "nothing waits any longer");
             assert!(forwarder.state().ports.values().all(|attached| attached.state.is_ok()));
         }
+    });
+}
+
+/// An interface whose program was loaded elsewhere is taken in without a load, unless tables changed meanwhile; and a table
+/// that comes later has its program, too.
+#[test]
+fn an_interface_that_was_made_ready_is_taken_in_as_it_is() {
+    testing::in_namespace(|| {
+        let Lab { mut forwarder, topology, .. } = Lab::new();
+        let (port, spec) =
+            (0..).zip(&topology.topology.ports).find(|(_, spec)| !spec.down).unwrap();
+        forwarder.remove_port(port);
+        let (near, _) = testing::veth("new", "other", 1);
+        let local = LocalAddresses::new().unwrap();
+        let classifier = Classifier::load(topology.mac(&spec.name).0, &local, 1792).unwrap();
+        let classifier = Arc::new(classifier);
+        let link = Arc::new(classifier.attach(near, Mode::Native).unwrap());
+        let (plain, id) = (link.program_id().unwrap(), || link.program_id().unwrap());
+        let ready = forwarder.ready_port((port, near), classifier.clone(), link.clone(), true);
+        assert_eq!((forwarder.0.ahead.ids().len(), id()), (1, plain), "it is not taken in");
+        let (ready, is_stale) = forwarder.is_stale(ready.unwrap());
+        assert!(!is_stale && !forwarder.state().ports.contains_key(&port));
+
+        // Other tables, and one that is being built.
+        let value = Forwarding { v4: another(&forwarder), ..topology.forwarding.clone() };
+        forwarder.follow(&value);
+        let (ready, is_stale) = forwarder.is_stale(ready);
+        assert!(is_stale, "{:?}", forwarder.0.ahead.ids());
+        let ready = forwarder.make_ready(ready);
+        let next = another(&forwarder);
+        forwarder.prepare_v4(0, next.clone());
+        let (ready, is_stale) = forwarder.is_stale(ready);
+        assert!(is_stale, "it has no program for the table that is being built");
+        let (ready, is_stale) = forwarder.is_stale(forwarder.make_ready(ready));
+        assert!(!is_stale);
+
+        let prepared = forwarder.0.ahead.ids();
+        forwarder.add_ready(ready).unwrap();
+        assert!(
+            prepared.contains(&id()) && forwarder.reads(port).is_some_and(|reads| reads.is_ok())
+        );
+        // An interface that comes or goes does not cost the programs of the table that is being built.
+        let mut ports = (*value.ports).clone();
+        ports.ports.push(None);
+        forwarder.follow(&Forwarding { ports: Arc::new(ports), ..value.clone() });
+        let present = id();
+        forwarder.follow(&Forwarding { v4: next, ..value });
+        assert!(prepared.contains(&id()) && id() != present);
+        assert!(linked(&forwarder).is_subset(&prepared), "none was loaded here");
+
+        // It goes: nothing is loaded for it, and it runs nothing that forwards.
+        forwarder.remove_port(port);
+        assert_eq!(id(), plain);
     });
 }
 

@@ -127,8 +127,10 @@ impl Forwarder {
 
     fn relink_fabric(&self, state: &mut State, port: u16) -> Result<(), XdpError> {
         let Some(internal) = state.fabric.get(&port) else { return Ok(()) };
+        internal.link.still_attached()?;
         let made = self.fabric_program(state, internal);
         let put = made.and_then(|(program, reads)| internal.link.replace(&program).map(|()| reads));
+        internal.classifier.replaced();
         if let Some(internal) = state.fabric.get_mut(&port) {
             internal.state = put.as_ref().copied().map_err(ToString::to_string);
         }

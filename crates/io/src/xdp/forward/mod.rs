@@ -20,6 +20,7 @@ mod features;
 pub mod heartbeat;
 mod memory;
 mod query;
+mod ready;
 pub mod reasons;
 mod received;
 mod samples;
@@ -30,7 +31,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use fingerpost_lpm::{
     Addr, Epoch, KernelLayout, KernelRegion, Lookup, Region, Rows, is_kernel_readable,
@@ -51,6 +52,7 @@ pub use heartbeat::Heartbeat;
 use memory::Maps;
 pub use memory::{CAP_BYTES, TableMemory};
 pub use query::{Evaluated, Fate, ProgramLookup, QueryProgram};
+pub use ready::ReadyPort;
 use reasons::{LEFT_ALONE, LeftAlone};
 pub use received::Received;
 use received::{Gone, ReceivedCounts};
@@ -128,6 +130,8 @@ struct State {
     programs: query::Kept,
     /// Number of the present tables.
     serial: u64,
+    /// Tables that programs were loaded for, and that are not published yet.
+    coming: Vec<Coming>,
 }
 
 impl State {
@@ -315,26 +319,36 @@ impl Forwarder {
         link: Arc<Link>,
         forwards: bool,
     ) -> Result<(), XdpError> {
-        let seen = ReceivedCounts::new(port, self.0.epochs.cpus())?;
-        let mut state = self.state();
-        let first = Err("no tables yet".into());
-        let egress = SharedMemory::new("egress", PORTS as usize * 4)?;
-        let attached = Attached {
+        let attached = self.attached((port, ifindex), classifier, link, forwards)?;
+        self.insert(&mut self.state(), port, attached)
+    }
+
+    fn attached(
+        &self,
+        (port, ifindex): (u16, u32),
+        classifier: Arc<Classifier>,
+        link: Arc<Link>,
+        forwards: bool,
+    ) -> Result<Attached, XdpError> {
+        Ok(Attached {
             ifindex,
             classifier,
             link,
             forwards,
-            seen,
+            seen: ReceivedCounts::new(port, self.0.epochs.cpus())?,
             vlans: None,
-            egress,
+            egress: SharedMemory::new("egress", PORTS as usize * 4)?,
             features: Ok(None),
             local_features: Ok(None),
-            state: first,
-        };
+            state: Err("no tables yet".into()),
+        })
+    }
+
+    fn insert(&self, state: &mut State, port: u16, attached: Attached) -> Result<(), XdpError> {
         if let Some(before) = state.ports.insert(port, attached) {
             state.gone.push(before.seen);
         }
-        self.relink(&mut state, port).inspect_err(|_| drop(state.ports.remove(&port)))
+        self.relink(state, port).inspect_err(|_| drop(state.ports.remove(&port)))
     }
 
     /// The part of [`Forwarder::add_port`] that lets packets leave by it: for many ports whose programs are to
@@ -514,6 +528,8 @@ impl Forwarder {
     /// Puts the program for the present tables on an interface; where it cannot be, the classifier alone. An
     /// error leaves the one that was there.
     fn relink(&self, state: &mut State, port: u16) -> Result<(), XdpError> {
+        // Of an interface that is gone no program is loaded: it is let go soon.
+        state.ports.get(&port).map_or(Ok(()), |attached| attached.link.still_attached())?;
         let written = self.write_vlans(state, port);
         let (features, local_features) = (state.port_features(port), state.local_features(port));
         let Some(attached) = state.ports.get_mut(&port) else { return Ok(()) };
@@ -547,24 +563,25 @@ impl Forwarder {
         put
     }
 
-    /// Loads the programs of all interfaces that forward for the tables as `replace` makes them.
-    fn prepare(&self, replace: impl FnOnce(&mut Forwarding)) {
+    /// Loads the programs of all interfaces that forward for the tables with one that is to come.
+    fn prepare(&self, coming: Coming) {
         let code = |state: &State, port: u16, attached: &Attached| {
             let code = self.code_of(state, port, attached, None).ok()?;
             let guard = self.guard_of(state, port, attached).ok()?;
             let functions = Functions { forward: Some(&code), guard: guard.as_deref() };
             attached.classifier.code(attached.ifindex, functions)
         };
-        // Code is linked for the tables of the state: they are the next ones meanwhile, and nobody else sees them.
         let mut state = self.state();
-        let Some(mut next) = state.forwarding.clone() else { return };
-        replace(&mut next);
-        let present = state.forwarding.replace(next);
-        let native =
-            |attached: &Attached| attached.forwards && attached.link.mode() == Mode::Native;
-        let ports = state.ports.iter().filter(|(_, attached)| native(attached));
-        let codes: Vec<_> = ports.filter_map(|(&port, at)| code(&state, port, at)).collect();
-        state.forwarding = present;
+        let codes = coming.with(&mut state, |state| {
+            let native =
+                |attached: &Attached| attached.forwards && attached.link.mode() == Mode::Native;
+            let ports = state.ports.iter().filter(|(_, attached)| native(attached));
+            ports.filter_map(|(&port, at)| code(state, port, at)).collect::<Vec<_>>()
+        });
+        let Some(codes) = codes else { return };
+        // What is taken in from here on has its program loaded for that table as well.
+        state.coming.retain(|other| !other.is_gone() && !other.is_instead_of(&coming));
+        state.coming.push(coming);
         drop(state);
         for (code, ifindex) in codes {
             self.0.ahead.prepare("classifier", &code, Some(ifindex));
@@ -842,14 +859,18 @@ impl KernelReader<Forwarding> for Forwarder {
         let same = state.forwarding.as_ref().is_some_and(|old| same_programs(old, value));
         let defaults = state.forwarding.as_ref().map(|old| old.defaults.clone());
         let longest = state.longest_entering();
+        let tables = state.forwarding.as_ref().is_some_and(|old| same_tables(old, value));
         state.forwarding = Some(value.clone());
         let same_defaults = defaults.is_some_and(|defaults| defaults == value.defaults);
         let same_entrance = state.longest_entering() == longest;
         if same && same_entrance && (same_defaults || !state.reads_defaults()) {
             return;
         }
-        state.programs.clear();
-        state.serial += 1;
+        // Those that auditors query know no interfaces.
+        if !tables {
+            state.programs.clear();
+            state.serial += 1;
+        }
         let adjacencies = u32::try_from(value.hops.capacity().2).unwrap_or(u32::MAX);
         let before = match &state.uses {
             Some(uses) if uses.entries() >= adjacencies => None,
@@ -860,7 +881,11 @@ impl KernelReader<Forwarding> for Forwarder {
             }
         };
         self.relink_all(&mut state);
-        self.0.ahead.clear();
+        // Programs of other tables to come wait for these, also where only an interface came or went.
+        state.coming.retain(|table| !table.is_gone() && !table.is_in(value));
+        if state.coming.is_empty() {
+            self.0.ahead.clear();
+        }
         self.follow_fabric(&mut state);
         if let Some(before) = before {
             let _ = add_uses(&before, &mut state.used_before);
@@ -878,11 +903,62 @@ impl KernelReader<Forwarding> for Forwarder {
 
 impl KernelAhead for Forwarder {
     fn prepare_v4(&self, fib: u16, next: Arc<dyn Lookup<u32>>) {
-        self.prepare(|value| value.replace_v4(fib, next));
+        self.prepare(Coming::V4(fib, Arc::downgrade(&next)));
     }
 
     fn prepare_v6(&self, fib: u16, next: Arc<dyn Lookup<u128>>) {
-        self.prepare(|value| value.replace_v6(fib, next));
+        self.prepare(Coming::V6(fib, Arc::downgrade(&next)));
+    }
+}
+
+/// A table of a fib that is to be published, as long as whoever built it has it.
+#[derive(Debug)]
+enum Coming {
+    V4(u16, Weak<dyn Lookup<u32>>),
+    V6(u16, Weak<dyn Lookup<u128>>),
+}
+
+impl Coming {
+    /// The tables with this one among them; `None` where it is gone.
+    fn among(&self, present: &Forwarding) -> Option<Forwarding> {
+        let mut next = present.clone();
+        match self {
+            Self::V4(fib, table) => next.replace_v4(*fib, table.upgrade()?),
+            Self::V6(fib, table) => next.replace_v6(*fib, table.upgrade()?),
+        }
+        Some(next)
+    }
+
+    fn is_gone(&self) -> bool {
+        match self {
+            Self::V4(_, table) => table.strong_count() == 0,
+            Self::V6(_, table) => table.strong_count() == 0,
+        }
+    }
+
+    /// Whether it is published.
+    fn is_in(&self, present: &Forwarding) -> bool {
+        match self {
+            Self::V4(fib, table) => table.as_ptr().cast::<()>() == at_of(present.v4_of(*fib)),
+            Self::V6(fib, table) => table.as_ptr().cast::<()>() == at_of(present.v6_of(*fib)),
+        }
+    }
+
+    /// Whether both are for the same place.
+    fn is_instead_of(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::V4(fib, _), Self::V4(of, _)) | (Self::V6(fib, _), Self::V6(of, _)) => fib == of,
+            _ => false,
+        }
+    }
+
+    /// What `run` makes while this table is among those of the state, for which code is linked. Nobody else sees them.
+    fn with<T>(&self, state: &mut State, run: impl FnOnce(&State) -> T) -> Option<T> {
+        let next = self.among(state.forwarding.as_ref()?)?;
+        let present = state.forwarding.replace(next);
+        let made = run(state);
+        state.forwarding = present;
+        Some(made)
     }
 }
 
@@ -895,17 +971,26 @@ fn same_programs(old: &Forwarding, new: &Forwarding) -> bool {
         };
         (0..).zip(&of.ports).map(what).collect()
     };
+    same_tables(old, new)
+        && (Arc::ptr_eq(&old.ports, &new.ports) || ports(&old.ports) == ports(&new.ports))
+}
+
+/// Whether both have the same lookups and next hops.
+fn same_tables(old: &Forwarding, new: &Forwarding) -> bool {
     let others =
         |of: &Forwarding| of.others.iter().map(|o| (at(&o.v4), at(&o.v6))).collect::<Vec<_>>();
     at(&old.v4) == at(&new.v4)
         && at(&old.v6) == at(&new.v6)
         && others(old) == others(new)
         && Arc::ptr_eq(&old.hops, &new.hops)
-        && (Arc::ptr_eq(&old.ports, &new.ports) || ports(&old.ports) == ports(&new.ports))
 }
 
 fn at<A: Addr>(lookup: &Arc<dyn Lookup<A>>) -> *const () {
     Arc::as_ptr(lookup).cast()
+}
+
+fn at_of<A: Addr>(lookup: &dyn Lookup<A>) -> *const () {
+    std::ptr::from_ref(lookup).cast()
 }
 
 /// Packets and bytes.

@@ -94,7 +94,7 @@ fn gave_up(router: &Router, bounding_too: bool) {
     assert!(found.len() >= 3, "main, worker and API: {found:?}");
     for (name, sets) in &found {
         let may = match name.as_str() {
-            "main" => five,
+            "main" | "opener" => five,
             // Surveys filters and rules; writes the host's addresses to maps of programs, or makes such maps for features;
             // builds lookup tables and loads the programs that read them.
             "policy" => 1 << 12 | 1 << 13,

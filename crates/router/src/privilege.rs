@@ -201,6 +201,12 @@ pub(crate) fn keep_to_load_programs() {
     );
 }
 
+/// A thread that opens interfaces keeps what forwarding needs, of what it has.
+pub(crate) fn keep_to_open_interfaces() {
+    // As above.
+    let _ = keep_to_forward(&[]);
+}
+
 /// The capability by which the calling thread makes and changes maps of programs.
 fn to_use_maps() -> u64 {
     let held = sys::capabilities().unwrap_or(0);

@@ -1,20 +1,35 @@
-//! The thread that builds lookup tables beside the control thread, one after the other, and loads XDP programs.
+//! Threads that work beside the control thread: one builds lookup tables, one after the other, and loads their XDP programs;
+//! another one makes what interfaces need that come.
 
 use std::io;
 use std::sync::mpsc::channel;
 
 use fingerpost_route::fib::{Job, Runner};
 
-/// Starts the thread. It ends when the last copy of the runner is gone.
+use crate::privilege;
+
+/// Starts the thread that builds tables. It ends when the last copy of the runner is gone.
 ///
 /// # Errors
 /// When there are no threads left.
 pub(super) fn start() -> io::Result<Runner> {
+    // Tables that XDP programs read are maps.
+    thread("builder", privilege::keep_to_load_programs)
+}
+
+/// Starts the thread that opens interfaces, which a build would keep waiting. It ends as that of [`start`] does.
+///
+/// # Errors
+/// When there are no threads left.
+pub(super) fn start_opener() -> io::Result<Runner> {
+    thread("opener", privilege::keep_to_open_interfaces)
+}
+
+fn thread(name: &str, keep: fn()) -> io::Result<Runner> {
     let (jobs, received) = channel::<Job>();
-    let thread = std::thread::Builder::new().name("builder".into());
+    let thread = std::thread::Builder::new().name(name.into());
     thread.spawn(move || {
-        // Tables that XDP programs read are maps.
-        crate::privilege::keep_to_load_programs();
+        keep();
         received.iter().for_each(|job| job());
     })?;
     // A job that nobody takes is dropped, which those who gave it notice.

@@ -160,6 +160,7 @@ impl Daemon {
             forwarder.load_beside(runner.clone());
         }
         daemon.control.build_beside(runner);
+        daemon.interfaces.open_beside(builder::start_opener().map_err(DaemonError::Thread)?);
         Ok(daemon)
     }
 
@@ -299,6 +300,7 @@ impl Daemon {
                 Event::Replaced(_) => {}
             }
         }
+        taken += usize::from(self.interfaces.has_made());
         self.workers.keep_alive(now, &mut self.control, &self.interfaces);
         Ok(taken)
     }

@@ -22,7 +22,7 @@ use fingerpost_route::fib::KernelLookup;
 use fingerpost_route::netlink::errno::without_number;
 use fingerpost_route::{Control, LinkState};
 
-use opening::{Ready, follow, ring_of};
+use opening::{Opening, follow, ring_of};
 use tracing::{error, info, warn};
 
 use super::cluster::ClusterPorts;
@@ -93,6 +93,7 @@ pub(crate) struct Interfaces {
     nonstop: NonStop,
     /// How each interface is driven, by the kernel's index.
     open: BTreeMap<u32, Open>,
+    opening: Opening,
     egress: Egress,
     pub(super) vlans: Vlans,
     history: History,
@@ -164,6 +165,7 @@ impl Interfaces {
             datapath: Datapath::default(),
             nonstop,
             open: BTreeMap::new(),
+            opening: Opening::default(),
             egress: Egress::default(),
             vlans: Vlans::default(),
             history: History::default(),
@@ -477,8 +479,8 @@ impl Interfaces {
 
     /// Opens new interfaces, closes deleted ones, follows changes, and updates the local addresses of the classifiers.
     ///
-    /// All new interfaces can send before the first one receives: no packet that arrives on one finds
-    /// its egress closed.
+    /// All interfaces that were made meanwhile can send before the first one receives, and those that are still being made
+    /// have packet sockets: no packet that arrives on one finds its egress closed.
     pub(super) fn sync(&mut self, control: &Control, workers: &[WorkerHandle]) {
         self.sync_local(control);
         self.follow_policy(control);
@@ -490,27 +492,34 @@ impl Interfaces {
             .links()
             .filter(|(link, port, state)| {
                 let closed = !self.open.contains_key(link) && !self.is_closing(*port);
-                !state.loopback && state.up && closed
+                !state.loopback && state.up && closed && !self.opening.has(*link)
             })
             .map(|(link, port, state)| (link, port, state.clone()))
             .collect();
-        if new.is_empty() {
+        for new in &new {
+            self.begin_to_open(new, workers);
+        }
+        let made = self.opening.take_made();
+        if made.is_empty() {
             return;
         }
         self.datapath.egress_checked = None;
-        let ready: Vec<Ready> = new.iter().filter_map(|new| self.prepare(new, workers)).collect();
+        let links: Vec<u32> = made.iter().map(|(link, _)| *link).collect();
+        let ready: Vec<_> =
+            made.into_iter().filter_map(|made| self.admit(made, control, workers)).collect();
         if !ready.is_empty() {
             confirm(workers);
         }
         for ready in ready {
             self.receive(ready, workers);
         }
-        for (link, _, state) in new {
-            let ours =
-                matches!(self.open.get(&link), Some(Open { drive: Drive::Afxdp { .. }, .. }));
+        for link in links {
+            let Some(open) = self.open.get(&link) else { continue };
+            let ours = matches!(open.drive, Drive::Afxdp { .. });
+            let name = open.state.name.clone();
             self.report_not_applied(link);
             if ours {
-                self.report_kernel_filter(&state.name);
+                self.report_kernel_filter(&name);
             }
         }
     }
@@ -862,6 +871,7 @@ impl Interfaces {
 
     /// Detaches all programs, so that the kernel has its frames back; with non-stop forwarding they stay.
     pub(crate) fn detach(&mut self) {
+        self.opening = Opening::default();
         self.history.last = self.report();
         for open in self.open.values() {
             self.history.closed += open.counts();

@@ -7,11 +7,14 @@
 use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use crate::element::support::setting::value;
 use crate::frame::counters::{Count, PerWorker};
 use crate::frame::{Batch, DropReason, FLAG_GENERATED, PacketQueue};
 use crate::graph::{Context, Element, ElementClass, Held, Inputs, Made, Setup};
+use crate::handler::Handler;
 use crate::language::{ClassSpec, ConfigError};
 
 pub(crate) const UNQUEUE: ElementClass = ElementClass {
@@ -34,13 +37,14 @@ fn configure(setup: &mut Setup<'_>, hands_on: bool) -> Result<Made, ConfigError>
     let delay = setup.args.positional::<Duration>("DELAY");
     let capacity = setup.args.keyword("CAPACITY");
     setup.args.finish()?;
-    let delay_ns = u64::try_from(delay?.as_nanos()).unwrap_or(u64::MAX);
+    let delay_ns = Arc::new(AtomicU64::new(nanoseconds(delay?)));
+    let (read, write, each) = (delay_ns.clone(), delay_ns.clone(), delay_ns);
     // As a queue.
     let capacity: u16 = capacity?.unwrap_or(1000);
     let lengths = setup.keep::<PerWorker<Count>>();
     let shown = lengths.clone();
     let made = Made::new(move |instance| Delay {
-        delay_ns,
+        delay_ns: each.clone(),
         capacity: capacity.into(),
         hands_on,
         kept: Kept {
@@ -50,11 +54,24 @@ fn configure(setup: &mut Setup<'_>, hands_on: bool) -> Result<Made, ConfigError>
         },
         length: lengths.add(instance),
     });
-    Ok(made.holds(capacity.into()).counter("length", &shown))
+    let made = made.holds(capacity.into()).counter("length", &shown);
+    Ok(made
+        .handler(Handler::read("delay", move || {
+            format!("{:.6}", Duration::from_nanos(read.load(Relaxed)).as_secs_f64())
+        }))
+        .handler(Handler::write("delay", move |text| {
+            write.store(nanoseconds(value(text)?), Relaxed);
+            Ok(())
+        })))
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 struct Delay {
-    delay_ns: u64,
+    /// Relaxed: nothing else depends on it.
+    delay_ns: Arc<AtomicU64>,
     capacity: usize,
     /// Whether it pushes without a pull.
     hands_on: bool,
@@ -85,7 +102,8 @@ impl Delay {
 
     /// Gives what has waited long enough.
     fn give(&mut self, into: &mut Batch, now_ns: u64) {
-        let ripe = |&&since: &&u64| now_ns.saturating_sub(since) >= self.delay_ns;
+        let delay_ns = self.delay_ns.load(Relaxed);
+        let ripe = |&&since: &&u64| now_ns.saturating_sub(since) >= delay_ns;
         let count = self.kept.since.iter().take(into.room()).take_while(ripe).count();
         let (before, wanted) = (into.len(), into.len() + into.room());
         into.set_limit(before + count);
@@ -174,6 +192,10 @@ mod tests {
             }
             let want = [(20, 0), (20, 1), (30, 10), (30, 11), (40, 20), (40, 21)];
             assert_eq!((&sent[..], rig.read("d.length")), (&want[..], "4".into()), "{class}");
+            assert_eq!(rig.read("d.delay"), "0.020000");
+            rig.write("d.delay", "1ms");
+            rig.bench.now_ns += 1_000_000;
+            assert_eq!(rig.poll().len(), 4, "{class}");
         });
     }
 

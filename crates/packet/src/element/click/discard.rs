@@ -1,11 +1,14 @@
 //! Drops every packet. For outputs whose packets are unwanted, so that they are counted as such.
+//!
+//! Source: Click's `Discard`. Where it pulls, it pulls `BURST` packets a turn (a batch), unless `ACTIVE false` is given.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use crate::element::support::setting::Setting;
 use crate::frame::counters::{Count, PerWorker};
-use crate::frame::{Batch, DropReason};
-use crate::graph::{Context, Element, ElementClass, Made};
+use crate::frame::{BATCH, Batch, DropReason};
+use crate::graph::{Context, Element, ElementClass, Inputs, Made};
 use crate::handler::Handler;
 use crate::language::ClassSpec;
 
@@ -13,12 +16,24 @@ pub(crate) const CLASS: ElementClass = ElementClass {
     spec: ClassSpec::new("Discard", "1/0", "a/a", "x/x"),
     summary: "drops every packet",
     configure: |setup| {
+        let active = setup.args.keyword("ACTIVE");
+        let burst = setup.args.keyword::<usize>("BURST");
         setup.args.finish()?;
+        let active = Setting::new(active?.unwrap_or(true));
+        let burst = burst?.unwrap_or(BATCH).clamp(1, BATCH);
         let counts = setup.keep::<Counts>();
-        let (each, read) = (counts.clone(), counts.clone());
-        Ok(Made::new(move |instance| Discard { count: each.workers.add(instance) })
+        let (each, read, reset) = (counts.clone(), counts.clone(), counts.clone());
+        let pulls = active.clone();
+        let made = Made::new(move |instance| Discard {
+            count: each.workers.add(instance),
+            active: pulls.clone(),
+            burst,
+        });
+        let made = made
             .handler(Handler::read("count", move || read.count().to_string()))
-            .command("reset", move || counts.reset()))
+            .command("reset", move || counts.reset())
+            .command("reset_counts", move || reset.reset());
+        Ok(active.handled(made, "active"))
     },
 };
 
@@ -43,6 +58,10 @@ impl Counts {
 
 struct Discard {
     count: Arc<Count>,
+    /// It pulls.
+    active: Setting<bool>,
+    /// Packets that it pulls in a turn.
+    burst: usize,
 }
 
 impl Element for Discard {
@@ -52,11 +71,32 @@ impl Element for Discard {
             batch.discard(i, DropReason::Discarded);
         }
     }
+
+    fn poll(&mut self, batch: &mut Batch, inputs: &mut dyn Inputs, cx: &mut Context<'_>) {
+        if self.active.get() {
+            batch.set_limit(self.burst);
+            inputs.pull(0, batch, cx);
+            batch.set_limit(BATCH);
+            self.process(0, batch, cx);
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use crate::testing::{Rig, World};
+
+    #[test]
+    fn it_pulls_while_it_is_active() {
+        let text = "FromDevice(a) -> q :: Queue -> d :: Discard(ACTIVE false, BURST 2)";
+        let mut rig = Rig::new(&World::new(), text);
+        rig.receive("a", &[&[1], &[2], &[3]]);
+        rig.poll();
+        assert_eq!(rig.read("q.length"), "3");
+        rig.write("d.active", "true");
+        rig.poll();
+        assert_eq!((rig.read("q.length"), rig.read("d.count")), ("1".into(), "2".into()));
+    }
 
     #[test]
     fn counting_begins_anew() {

@@ -2,6 +2,9 @@
 //!
 //! Source: Click's `DropBroadcasts`. Stands behind the route lookup, so that the router itself still gets them.
 
+use std::sync::Arc;
+
+use crate::frame::counters::{Count, PerWorker};
 use crate::frame::{Batch, DropReason, FLAG_LINK_MULTICAST};
 use crate::graph::{Context, Element, ElementClass, Made};
 use crate::language::ClassSpec;
@@ -11,16 +14,22 @@ pub(crate) const CLASS: ElementClass = ElementClass {
     summary: "drops packets that arrived in broadcast or multicast frames",
     configure: |setup| {
         setup.args.finish()?;
-        Ok(Made::new(|_| DropBroadcasts))
+        let drops = setup.keep::<PerWorker<Count>>();
+        let shown = drops.clone();
+        let made = Made::new(move |instance| DropBroadcasts { drops: drops.add(instance) });
+        Ok(made.counter("drops", &shown))
     },
 };
 
-struct DropBroadcasts;
+struct DropBroadcasts {
+    drops: Arc<Count>,
+}
 
 impl Element for DropBroadcasts {
     fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
         for i in 0..batch.len() {
             if batch.meta()[i].flags & FLAG_LINK_MULTICAST != 0 {
+                self.drops.add(1);
                 batch.discard(i, DropReason::LinkBroadcast);
             }
         }
@@ -34,10 +43,13 @@ mod tests {
 
     #[test]
     fn what_came_for_one_station_passes() {
-        let mut rig =
-            Rig::new(&World::new(), "FromDevice(a) -> Strip(14) -> DropBroadcasts -> ToDevice(b)");
+        let mut rig = Rig::new(
+            &World::new(),
+            "FromDevice(a) -> Strip(14) -> d :: DropBroadcasts -> ToDevice(b)",
+        );
         let frame = |first: u8| [&[first][..], &[0; 14]].concat();
         let sent = rig.receive("a", &[&frame(2), &frame(0xff), &frame(0x33), &frame(0)]);
         assert_eq!((sent.len(), rig.dropped(DropReason::LinkBroadcast)), (2, 2));
+        assert_eq!(rig.read("d.drops"), "2");
     }
 }

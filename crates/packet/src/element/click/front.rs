@@ -17,7 +17,8 @@ pub(crate) const STRIP: ElementClass = ElementClass {
     spec: spec("Strip"),
     summary: "cuts bytes off the front of frames",
     configure: |setup| {
-        let bytes = setup.args.positional("NBYTES");
+        let length = setup.args.keyword("LENGTH")?;
+        let bytes = length.map_or_else(|| setup.args.positional("NBYTES"), Ok);
         setup.args.finish()?;
         let bytes: u16 = bytes?;
         Ok(Made::new(move |_| Strip { bytes }))
@@ -28,7 +29,8 @@ pub(crate) const UNSTRIP: ElementClass = ElementClass {
     spec: spec("Unstrip"),
     summary: "brings bytes back that were cut off the front of frames",
     configure: |setup| {
-        let bytes = setup.args.positional("NBYTES");
+        let length = setup.args.keyword("LENGTH")?;
+        let bytes = length.map_or_else(|| setup.args.positional("NBYTES"), Ok);
         setup.args.finish()?;
         let bytes: u8 = bytes?;
         Ok(Made::new(move |_| Unstrip { bytes }))
@@ -49,7 +51,8 @@ pub(crate) const ETHER_ENCAP: ElementClass = ElementClass {
             ether.set_addrs(dst?, src?);
         }
         let each = kind.clone();
-        Ok(kind.handled(Made::new(move |_| EtherEncap { header, kind: each.clone() }), "ethertype"))
+        let made = Made::new(move |_| EtherEncap { header, kind: each.clone() });
+        Ok(kind.handled(kind.handled(made, "ethertype"), "etht"))
     },
 };
 

@@ -7,14 +7,15 @@ use crate::element::support::copies::Copies;
 use crate::element::support::setting::Setting;
 use crate::frame::counters::{Count, PerWorker};
 use crate::frame::{Batch, DropReason};
-use crate::graph::{Context, Element, ElementClass, Made};
-use crate::language::ClassSpec;
+use crate::graph::{Context, Element, ElementClass, Made, Setup};
+use crate::language::{ClassSpec, ConfigError};
 
 pub(crate) const PAINT: ElementClass = ElementClass {
     spec: spec("Paint", "1/1", "a/a"),
     summary: "marks packets with a color",
     configure: |setup| {
         let color = setup.args.positional("COLOR");
+        usual_annotation(setup)?;
         setup.args.finish()?;
         let color = Setting::<u8>::new(color?);
         let each = color.clone();
@@ -27,6 +28,7 @@ pub(crate) const TEE: ElementClass = ElementClass {
     summary: "sends a copy of packets of a color to its second output",
     configure: |setup| {
         let color = setup.args.positional("COLOR");
+        usual_annotation(setup)?;
         setup.args.finish()?;
         let color = Setting::<u8>::new(color?);
         let each = color.clone();
@@ -44,6 +46,7 @@ pub(crate) const SWITCH: ElementClass = ElementClass {
     spec: spec("PaintSwitch", "1/-", "h/h"),
     summary: "sends packets to the output of their color",
     configure: |setup| {
+        usual_annotation(setup)?;
         setup.args.finish()?;
         let outputs = setup.outputs;
         Ok(Made::new(move |_| PaintSwitch { outputs }))
@@ -52,6 +55,16 @@ pub(crate) const SWITCH: ElementClass = ElementClass {
 
 const fn spec(name: &'static str, ports: &'static str, processing: &'static str) -> ClassSpec {
     ClassSpec::new(name, ports, processing, "x/x")
+}
+
+/// Takes `ANNO` where it names the annotation that colors have.
+fn usual_annotation(setup: &mut Setup<'_>) -> Result<(), ConfigError> {
+    match setup.args.keyword_arg("ANNO")? {
+        Some(arg) if !matches!(arg.raw(), "PAINT" | "20") => {
+            Err(setup.args.refuse(&arg, "ANNO: colors are in PAINT"))
+        }
+        _ => Ok(()),
+    }
 }
 
 struct Paint {
@@ -122,6 +135,8 @@ mod tests {
             (rig.receive("a", &[&[5]])[0].0.as_str(), rig.read("p.color")),
             ("x", "0".into())
         );
+        assert!(refused(&PAINT, "1, ANNO 17").contains("colors are in PAINT"));
+        assert_eq!(run(&PAINT, "7, ANNO PAINT", 0, &[&[1]]).meta()[0].paint, 7);
         assert!(refused(&PAINT, "256").contains("0 to 255 are possible"));
         assert_eq!(run(&PAINT, "7", 0, &[&[1]]).meta()[0].paint, 7);
     }

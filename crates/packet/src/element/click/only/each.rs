@@ -1,6 +1,7 @@
 //! Elements that do one thing to each packet, and pass it: a closure is one.
 
 use crate::frame::Batch;
+use crate::frame::counters::{Count, PerWorker};
 use crate::graph::{Context, Element, ElementClass, Made, Setup};
 use crate::language::{ClassSpec, ConfigError};
 
@@ -20,6 +21,24 @@ pub(crate) fn each(
     run: impl FnMut(&mut Batch, usize) + Clone + Send + Sync + 'static,
 ) -> Result<Made, ConfigError> {
     Ok(Made::new(move |_| Each(run.clone())))
+}
+
+/// An element that does this to each packet, and counts those of which it returns true: its handler `drops`.
+pub(crate) fn counted(
+    setup: &mut Setup<'_>,
+    run: impl FnMut(&mut Batch, usize) -> bool + Clone + Send + Sync + 'static,
+) -> Result<Made, ConfigError> {
+    let drops = setup.keep::<PerWorker<Count>>();
+    let shown = drops.clone();
+    let made = Made::new(move |instance| {
+        let (drops, mut run) = (drops.add(instance), run.clone());
+        Each(move |batch: &mut Batch, i| {
+            if run(batch, i) {
+                drops.add(1);
+            }
+        })
+    });
+    Ok(made.counter("drops", &shown))
 }
 
 /// Class with an input and an output, pushed or pulled.

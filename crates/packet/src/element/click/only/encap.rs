@@ -28,7 +28,7 @@ pub(crate) const IP: ElementClass = ElementClass {
         let Some(protocol) = protocol(text) else {
             return Err(setup.args.refuse(&kind, &format!("PROTO: `{text}` is no protocol")));
         };
-        made(Header { protocol, ..header? }, src?, dst?, Vec::new(), true)
+        made(Header { protocol, ..header? }, src?, dst?, (Vec::new(), None), true)
     },
 };
 
@@ -43,8 +43,9 @@ pub(crate) const UDP_IP: ElementClass = ElementClass {
         let checksum = setup.args.optional("CHECKSUM");
         let header = Header::read(setup);
         setup.args.finish()?;
-        let ports = [sport?, dport?, 0, 0].map(u16::to_be_bytes).concat();
-        made(Header { protocol: UDP, ..header? }, src?, dst?, ports, checksum?.unwrap_or(true))
+        let ports = Some([Setting::new(sport?), Setting::new(dport?)]);
+        let checksum = checksum?.unwrap_or(true);
+        made(Header { protocol: UDP, ..header? }, src?, dst?, (vec![0; 8], ports), checksum)
     },
 };
 
@@ -73,7 +74,7 @@ pub(crate) const ICMP_IP: ElementClass = ElementClass {
         };
         let mut icmp = vec![kind, code?.unwrap_or(0), 0, 0];
         icmp.extend([id?.unwrap_or(0), seq?.unwrap_or(0)].map(u16::to_be_bytes).concat());
-        made(Header { protocol: PROTOCOL_ICMP, ..header? }, src?, dst?, icmp, true)
+        made(Header { protocol: PROTOCOL_ICMP, ..header? }, src?, dst?, (icmp, None), true)
     },
 };
 
@@ -98,11 +99,18 @@ impl Header {
         let tos = setup.args.keyword::<u8>("TOS");
         let dscp = setup.args.keyword::<u8>("DSCP");
         let df = setup.args.keyword("DF");
+        let ect = setup.args.keyword::<bool>("ECT");
+        let ce = setup.args.keyword::<bool>("CE");
+        let congestion = match (ect?.unwrap_or(false), ce?.unwrap_or(false)) {
+            (_, true) => 3,
+            (true, false) => 2,
+            (false, false) => 0,
+        };
         let (tos, dscp) = (tos?, dscp?.map(|dscp| dscp << 2));
         Ok(Self {
             protocol: 0,
             ttl: ttl?.unwrap_or(TTL),
-            tos: tos.or(dscp).unwrap_or(0),
+            tos: tos.or(dscp).unwrap_or(0) | congestion,
             dont_fragment: df?.unwrap_or(false),
         })
     }
@@ -112,7 +120,7 @@ fn made(
     header: Header,
     src: Ipv4Addr,
     dst: Ipv4Addr,
-    transport: Vec<u8>,
+    (transport, ports): (Vec<u8>, Option<[Setting<u16>; 2]>),
     checksum: bool,
 ) -> Result<Made, ConfigError> {
     let (src, dst) = (Setting::new(src), Setting::new(dst));
@@ -121,9 +129,20 @@ fn made(
     bytes.extend([0; 10]);
     bytes.extend(transport);
     let made = Made::new({
-        let (src, dst) = (src.clone(), dst.clone());
-        move |_| Encap { bytes: bytes.clone(), src: src.clone(), dst: dst.clone(), checksum, id: 0 }
+        let (src, dst, ports) = (src.clone(), dst.clone(), ports.clone());
+        move |_| Encap {
+            bytes: bytes.clone(),
+            src: src.clone(),
+            dst: dst.clone(),
+            ports: ports.clone(),
+            checksum,
+            id: 0,
+        }
     });
+    let made = match &ports {
+        Some([sport, dport]) => dport.handled(sport.handled(made, "sport"), "dport"),
+        None => made,
+    };
     Ok(dst.handled(src.handled(made, "src"), "dst"))
 }
 
@@ -132,6 +151,8 @@ struct Encap {
     bytes: Vec<u8>,
     src: Setting<Ipv4Addr>,
     dst: Setting<Ipv4Addr>,
+    /// Those of UDP.
+    ports: Option<[Setting<u16>; 2]>,
     checksum: bool,
     id: u16,
 }
@@ -151,7 +172,9 @@ impl Element for Encap {
             packet[12..16].copy_from_slice(&self.src.get().octets());
             packet[16..20].copy_from_slice(&self.dst.get().octets());
             self.id = self.id.wrapping_add(1);
-            if packet[9] == UDP && self.bytes.len() == 28 {
+            if let Some([sport, dport]) = &self.ports {
+                packet[20..22].copy_from_slice(&sport.get().to_be_bytes());
+                packet[22..24].copy_from_slice(&dport.get().to_be_bytes());
                 packet[24..26].copy_from_slice(&(total - 20).to_be_bytes());
             }
             // Of what others wrote behind the header nothing is changed.
@@ -173,7 +196,7 @@ impl Element for Encap {
 mod tests {
     use super::*;
     use crate::frame::wire::checksum::checksum;
-    use crate::testing::{refused, run};
+    use crate::testing::{Rig, World, refused, run};
 
     #[test]
     fn headers_come_before_packets() {
@@ -192,6 +215,14 @@ mod tests {
         let batch = run(&ICMP_IP, "1.0.0.1, 2.0.0.2, TYPE 3, CODE 1", 0, &[&[9, 8]]);
         assert_eq!((batch.frame_len(0), &batch.bytes(0)[20..22]), (30, &[3, 1][..]));
         assert_eq!(checksum(&batch.bytes(0)[20..]), 0);
+        let text = "FromDevice(a) -> u :: UDPIPEncap(1.0.0.1, 7, 2.0.0.2, 9, ECT true) -> CheckIPHeader -> CheckUDPHeader -> ToDevice(b)";
+        let mut rig = Rig::new(&World::new(), text);
+        rig.write("u.dport", "258");
+        let sent = &rig.receive("a", &[&[9, 8]])[0].1;
+        assert_eq!(
+            (sent[1], &sent[20..24], rig.read("u.sport")),
+            (2, &[0, 7, 1, 2][..], "7".into())
+        );
         assert!(refused(&IP, "x, 1.0.0.1, 2.0.0.2").contains("`x` is no protocol"));
     }
 }

@@ -6,7 +6,7 @@
 //! `DropBroadcasts` looks at; others mean nothing here.
 
 use super::annotations::Annotations;
-use super::each::{class, each, sorting};
+use super::each::{class, counted, each, sorting};
 use crate::element::support::setting::Setting;
 use crate::frame::wire::checksum::update;
 use crate::frame::wire::{Ip4, Ip4Mut};
@@ -140,14 +140,20 @@ pub(crate) const MARK_CE: ElementClass =
         let force = setup.args.optional("FORCE");
         setup.args.finish()?;
         let force = force?.unwrap_or(false);
-        each(move |batch, i| {
+        counted(setup, move |batch, i| {
             let network = usize::from(batch.meta()[i].network);
             let class = Ip4::at(batch.bytes(i), network);
             match class.map(Ip4::traffic_class) {
-                None => batch.discard(i, DropReason::TooShort),
+                None => {
+                    batch.discard(i, DropReason::TooShort);
+                    true
+                }
                 // Who does not know of congestion marks takes a loss for one.
-                Some(class) if class & CE == 0 && !force => batch.discard(i, DropReason::Discarded),
-                Some(_) => drop(mark(batch, i, CE)),
+                Some(class) if class & CE == 0 && !force => {
+                    batch.discard(i, DropReason::Discarded);
+                    true
+                }
+                Some(_) => !mark(batch, i, CE),
             }
         })
     });

@@ -3,8 +3,7 @@
 //! Source: Click's elements of these names. What is no such packet, or not whole, ends (`SetUDPChecksum`: leaves by its second
 //! output, where that is used); later fragments pass. `FIXOFF` is taken and changes nothing.
 
-use super::each::each;
-use super::each::{class, sorting};
+use super::each::{class, counted, each, sorting};
 use super::seen::Seen;
 use super::summary::fill_checksums;
 use crate::frame::DropReason;
@@ -17,17 +16,21 @@ use crate::language::ConfigError;
 pub(crate) const IP: ElementClass =
     class("SetIPChecksum", "writes IPv4 header checksums", |setup| {
         setup.args.finish()?;
-        each(|batch, i| {
+        counted(setup, |batch, i| {
             let network = usize::from(batch.meta()[i].network);
             let ip = batch.bytes_mut(i).get_mut(network..).unwrap_or_default();
             let length = Ip4::at(ip, 0).filter(|ip| ip.version() == 4).map(Ip4::header_len);
             match length.and_then(|length| ip.get_mut(..length)).filter(|header| header.len() >= 20)
             {
-                None => batch.discard(i, DropReason::BadHeaderLength),
+                None => {
+                    batch.discard(i, DropReason::BadHeaderLength);
+                    true
+                }
                 Some(header) => {
                     header[10..12].fill(0);
                     let sum = checksum(header);
                     header[10..12].copy_from_slice(&sum.to_be_bytes());
+                    false
                 }
             }
         })
@@ -96,6 +99,9 @@ mod tests {
         let udp = frame_v4("10.0.0.1", "192.0.2.7", 64, 17, &[0, 1, 0, 2, 0, 12, 9, 9, 1, 2, 3, 4]);
         assert_eq!(rig.receive("b", &[&udp])[0].0, "x");
         assert_eq!(rig.receive("b", &[&frame])[0].0, "y");
+        let mut rig = Rig::new(&World::new(), "FromDevice(a) -> s :: SetIPChecksum -> ToDevice(b)");
+        rig.receive("a", &[&[0x43; 30], &[0x45; 30]]);
+        assert_eq!(rig.read("s.drops"), "1");
         assert_eq!(
             run(&IP, "", 0, &[&[0x43; 30]]).decision(0),
             Decision::Drop(DropReason::BadHeaderLength)

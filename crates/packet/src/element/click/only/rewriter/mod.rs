@@ -301,7 +301,7 @@ fn named_pattern(setup: &Setup<'_>, name: &str, addrs_alone: bool) -> Result<Pat
 }
 
 fn handled(made: Made, core: &Arc<Core>) -> Made {
-    let [patterns, size, capacity, set, failures, mappings, clear] = [(); 7].map(|()| core.clone());
+    let [patterns, size, capacity, set, failures, clear] = [(); 6].map(|()| core.clone());
     made.handler(Handler::read("patterns", move || {
         let Some(config) = patterns.config.get() else { return String::new() };
         let line = |input: &Input| match input {
@@ -324,19 +324,34 @@ fn handled(made: Made, core: &Arc<Core>) -> Made {
         Ok(())
     }))
     .handler(Handler::read("mapping_failures", move || failures.failures.load(Relaxed).to_string()))
-    .handler(Handler::read("mappings", move || {
-        let mut text = String::new();
-        if let Some(config) = mappings.config.get() {
-            lock(&config.table).each(config.owner, &mut |flow| text += &flow_text(flow));
-        }
-        text
-    }))
+    .handler(listed("mappings", core, None))
+    .handler(listed("table", core, None))
+    .handler(listed("tcp_mappings", core, Some(PROTOCOL_TCP)))
+    .handler(listed("tcp_table", core, Some(PROTOCOL_TCP)))
+    .handler(listed("udp_mappings", core, Some(PROTOCOL_UDP)))
+    .handler(listed("udp_table", core, Some(PROTOCOL_UDP)))
     .handler(Handler::write("clear", move |_| {
         if let Some(config) = clear.config.get() {
             lock(&config.table).clear(config.owner);
         }
         Ok(())
     }))
+}
+
+/// Handler that lists flows, of a protocol where one is given.
+fn listed(name: &'static str, core: &Arc<Core>, protocol: Option<u8>) -> Handler {
+    let core = core.clone();
+    Handler::read(name, move || {
+        let mut text = String::new();
+        if let Some(config) = core.config.get() {
+            lock(&config.table).each(config.owner, &mut |flow| {
+                if protocol.is_none_or(|protocol| flow.key.protocol == protocol) {
+                    text += &flow_text(flow);
+                }
+            });
+        }
+        text
+    })
 }
 
 fn flow_text(flow: &Flow) -> String {
@@ -565,6 +580,18 @@ mod tests {
         for class in ["IPRewriter", "TCPRewriter", "UDPRewriter"] {
             assert_eq!(nat(class, rows, replies), want, "{class}");
         }
+    }
+
+    #[test]
+    fn flows_are_listed_by_protocol() {
+        let text = "FromDevice(a) -> Strip(14) -> CheckIPHeader -> rw :: IPRewriter(pattern 1.0.0.1 700-900# - - 0 0) -> ToDevice(x)";
+        let mut rig = Rig::new(&World::new(), text);
+        for protocol in [6, 17] {
+            let payload = [&[0, 5, 0, 80][..], &[0x50; 16]].concat();
+            rig.receive("a", &[&frame_v4("10.0.0.1", "8.0.0.1", 64, protocol, &payload)]);
+        }
+        let lines = |name: &str| rig.read(name).lines().count();
+        assert_eq!([lines("rw.table"), lines("rw.tcp_table"), lines("rw.udp_mappings")], [2, 1, 1]);
     }
 
     #[test]

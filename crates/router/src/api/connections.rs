@@ -164,7 +164,7 @@ impl Drop for Work {
 pub(super) struct Streaming(Arc<Connection>);
 
 impl Streaming {
-    /// Begins a stream: the connection gives way to newcomers meanwhile.
+    /// Begins a stream: newcomers may take the place of the connection meanwhile.
     pub(super) fn begin(connection: &Arc<Connection>) -> Self {
         connection.streams.store(true, Ordering::Relaxed);
         Self(connection.clone())

@@ -12,7 +12,7 @@
 //! acknowledged; a route that was deleted before readers saw it is not. Routes that wait for an object lie apart, by object.
 //! Cost:   about 100 ns a route
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use super::{HEADER_BYTES, NETLINK, VERSION};
 use crate::event::RouteKey;
@@ -68,7 +68,7 @@ pub(super) struct Acks {
     /// Number of each that waits.
     index: HashMap<RouteKey, u64>,
     /// Routes that wait for their objects, and the object of each.
-    late: HashMap<u32, HashMap<RouteKey, Sent>>,
+    late: HashMap<u32, BTreeMap<RouteKey, Sent>>,
     object_of: HashMap<RouteKey, u32>,
     /// Objects that went away, and the number of the first acknowledgement after that.
     gone: HashMap<u32, u64>,

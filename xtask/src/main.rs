@@ -37,7 +37,7 @@ mod words;
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use sh::root;
 
 /// A link to a private item is plain text for readers from outside, and a help for those inside.
@@ -127,9 +127,10 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "soak",
-        usage: "NAME [SECONDS]",
+        usage: "NAME [SECONDS [TEST]]",
         summary: "tests named NAME for SECONDS (600; matrices of cluster_rule, 10000): proof, fib, xdp, cluster, cluster_rule, at_once, \
-                  takeover, failover, tour, storm, metrics, ...; asan and miri",
+                  takeover, failover, tour, storm, metrics, fpm, bmp, chaos, ...; of a file of tests those with TEST in their \
+                  names; asan and miri",
         run: soak,
     },
     Task {
@@ -232,13 +233,15 @@ fn glossary(args: &[String]) -> Result<()> {
 /// A soak is an ordinary test that runs for as long as `FINGERPOST_SOAK_SECONDS` sets, `cluster_rule` for as many
 /// matrices as `FINGERPOST_MATRICES`; two names are the same tests under another compiler, and `fuzz_NAME` is a fuzzer.
 fn soak(args: &[String]) -> Result<()> {
-    let (name, seconds) = match args {
-        [name] if name == "cluster_rule" => (name, "10000"),
+    let is_number = |text: &String| text.parse::<u32>().is_ok();
+    let (name, seconds, filter) = match args {
+        [name] if name == "cluster_rule" => (name, "10000", ""),
         [name] if name == "asan" => return sanitize::asan(),
         [name] if name == "miri" => return sanitize::miri(),
-        [name] => (name, "600"),
-        [name, seconds] if seconds.parse::<u32>().is_ok() => (name, seconds.as_str()),
-        _ => bail!("usage: cargo xtask soak NAME [SECONDS]"),
+        [name] => (name, "600", ""),
+        [name, seconds] if is_number(seconds) => (name, seconds.as_str(), ""),
+        [name, seconds, filter] if is_number(seconds) => (name, seconds.as_str(), filter.as_str()),
+        _ => bail!("usage: cargo xtask soak NAME [SECONDS [TEST]]"),
     };
     if let Some(target) = name.strip_prefix("fuzz_") {
         return fuzz::fuzz(&[target.to_owned(), seconds.to_owned()]);
@@ -268,10 +271,12 @@ fn soak(args: &[String]) -> Result<()> {
             name => name,
         };
         sh::run(&mut sh::command(test::RELEASE))?;
-        let tests =
-            format!("cargo test --package fingerpost-tests --test {programs} -- --nocapture");
+        let tests = format!(
+            "cargo test --package fingerpost-tests --test {programs} -- {filter} --nocapture"
+        );
         return sh::run(sh::command(&tests).env("FINGERPOST_SOAK_SECONDS", seconds));
     }
+    ensure!(filter.is_empty(), "{name} is no file of tests of which TEST selects some");
     // Of one package, the tests that need no program can go on without the others being built.
     let mut tests = sh::command("cargo test --release");
     if name == "proof" {

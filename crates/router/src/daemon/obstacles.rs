@@ -120,7 +120,7 @@ impl Interfaces {
             info!(target: "policy", interface = name, "{name}: the kernel's policy is no obstacle any more");
         }
         if ours && left != before.left {
-            self.changed = true;
+            self.history.changed = true;
             let (v4, v6) = (left.families.v4, left.families.v6);
             let why = left.why.as_deref().unwrap_or("packets of both families are taken over");
             info!(target: "policy", interface = name, left_v4 = v4, left_v6 = v6, "{name}: {why}");

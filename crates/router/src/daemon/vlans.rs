@@ -89,7 +89,7 @@ impl Interfaces {
         if let Err(error) = forwarder.set_vlans(told) {
             warn!(target: "interface", "VLAN interfaces: {error}");
         }
-        self.changed = true;
+        self.history.changed = true;
         self.vlans = Vlans { by_port, ports: Some(ports) };
     }
 

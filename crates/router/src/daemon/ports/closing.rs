@@ -22,7 +22,7 @@ impl Interfaces {
         }
         self.nonstop.let_go(link);
         self.history.closed += open.counts();
-        self.changed = true;
+        self.history.changed = true;
         info!(target: "takeover", interface = open.state.name, "{}: closed", open.state.name);
         self.remove(open.port, workers);
     }

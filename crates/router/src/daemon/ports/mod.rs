@@ -96,9 +96,7 @@ pub(crate) struct Interfaces {
     opening: Opening,
     egress: Egress,
     pub(super) vlans: Vlans,
-    history: History,
-    /// Paths of interfaces may have changed since the last look.
-    pub(super) changed: bool,
+    pub(super) history: History,
 }
 
 /// The host's own addresses, as the classifiers have them.
@@ -135,13 +133,15 @@ struct Egress {
 
 /// What is left of interfaces that are no longer driven.
 #[derive(Default)]
-struct History {
+pub(super) struct History {
     /// Counters of interfaces that were closed.
     closed: Seen,
     /// How the interfaces were driven, once all are returned to the kernel.
     last: Vec<InterfaceReport>,
     /// Why an interface could not be taken over for want of a privilege, the latest.
     refused: Option<String>,
+    /// Paths of interfaces may have changed since the last look.
+    pub(super) changed: bool,
 }
 
 impl Interfaces {
@@ -169,7 +169,6 @@ impl Interfaces {
             egress: Egress::default(),
             vlans: Vlans::default(),
             history: History::default(),
-            changed: false,
         })
     }
 
@@ -338,7 +337,7 @@ impl Interfaces {
                 warn!(target: "interface", interface = open.state.name, "{}: nothing leaves by it in XDP: {remedy}", open.state.name);
             }
         }
-        self.changed |= changed;
+        self.history.changed |= changed;
     }
 
     /// Whether programs may send by an interface: by one that forwards, or an internal one of a cluster.
@@ -607,7 +606,7 @@ impl Interfaces {
                 warn!(target: "interface", interface = name, "{name}: {error}");
             }
             self.history.closed += seen;
-            self.changed = true;
+            self.history.changed = true;
             warn!(target: "takeover", interface = name, why = reason, "{name}: given back to the kernel: {reason}");
             links.push((*link, port, name, _link));
         }
@@ -785,7 +784,7 @@ impl Interfaces {
 
     /// Whether an interface was opened, closed or returned since the last call.
     pub(crate) fn take_changed(&mut self) -> bool {
-        std::mem::take(&mut self.changed)
+        std::mem::take(&mut self.history.changed)
     }
 
     /// How each interface is driven.

@@ -343,7 +343,7 @@ impl Interfaces {
                 info!(target: "takeover", interface = name, why, "{name} stays with the kernel: {why}");
             }
         }
-        self.changed = true;
+        self.history.changed = true;
         let open = Open { port, state: state.clone(), drive: Drive::Kernel, mode: reason };
         self.open.insert(link, open);
     }
@@ -369,7 +369,7 @@ impl Interfaces {
             let hardware = open.state.kind.is_empty();
             forwarder.open_egress(port, takes(&mut FeatureReader::new().ok(), link, hardware));
         }
-        self.changed = true;
+        self.history.changed = true;
         let (path, mode) = self.path_and_mode(&open);
         info!(target: "takeover", interface = open.state.name, path, mode, "{}: taken over: {mode}", open.state.name);
         self.open.insert(link, open);

@@ -233,6 +233,7 @@ fn tested(test: &Test<Field>, family: Family) -> Option<(Vec<KeyBox>, Vec<KeyBox
         }
         Field::Src4 | Field::Dst4 | Field::HeaderWords | Field::Id if v6 => return never(),
         Field::Src6(_) | Field::Dst6(_) if v4 => return never(),
+        Field::At(Layer::Link, ..) => return None,
         Field::At(Layer::V6, ..) if v4 => return never(),
         Field::At(Layer::V4, ..) if v6 => return never(),
         Field::HeaderWords | Field::Id | Field::Ttl | Field::At(..) => return None,

@@ -1,23 +1,27 @@
 //! Expressions over IP packets, as `IPFilter` and `IPClassifier` take them: `dst net 10.0.0.0/8 and icmp`.
 //!
 //! ```text
-//! expression = term { ("or" | "||") term }
-//! term       = factor { ("and" | "&&") factor }
+//! expression = either [ "?" expression ":" expression ]
+//! either     = term { ("or" | "||") term }
+//! term       = factor { [ "and" | "&&" ] factor }
 //! factor     = ("not" | "!") factor | "(" expression ")" | primitive
 //! primitive  = "any" | "all" | "-" | "true" | "none" | "false"
 //!            | [direction] ["host"] [relation] ADDRESS          the packet's source or destination
 //!            | [direction] ["net"] [relation] PREFIX            10.0.0.0/8, 10.0.0.0 mask 255.0.0.0
-//!            | [direction] ["tcp" | "udp"] "port" [relation] PORT      80, http, 1024-65535
-//!            | ["ip"] "proto" [relation] PROTOCOL | "tcp" | "udp" | "icmp" | "gre" | ...
-//!            | ("icmp" | "icmp6") "type" [relation] TYPE        a number, or as `echo-reply`
-//!            | "tcp" "opt" [relation] ("syn" | "ack" | "fin" | "rst" | "psh" | "urg")
+//!            | [direction] "ether" ["host"] ADDRESS             an Ethernet address, as 2:0:0:0:0:1
+//!            | [direction] ["tcp" | "udp" | "tcpudp"] "port" [mask] [relation] PORT      80, http, 1024-65535
+//!            | ["ip"] "proto" [mask] [relation] PROTOCOL | "tcp" | "udp" | "tcpudp" | "icmp" | "gre" | ...
+//!            | ["icmp" | "icmp6"] "type" [relation] TYPE        a number, or as `echo-reply`
+//!            | ["tcp"] ["opt"] [relation] ("syn" | "ack" | "fin" | "rst" | "psh" | "urg")
 //!            | "tcp" "established"                            `ack` or `rst`
-//!            | "ip" ("vers" | "hl" | "tos" | "ttl" | "len" | "id") [relation] NUMBER
+//!            | ["tcp"] "win" [mask] [relation] NUMBER
+//!            | ["ip"] ("vers" | "hl" | "tos" | "ttl" | "len" | "id") [mask] [relation] NUMBER
 //!            | "ip" "dscp" [relation] DSCP                    0 to 63, or as `ef`, `af41`, `cs6`
-//!            | "ip" ("frag" | "unfrag" | "laterfrag" | "ect" | "ce")
-//!            | LAYER "[" OFFSET [ ":" LENGTH ] "]" ["&" MASK] [relation] NUMBER      ip[6:2] & 0x1fff = 0
+//!            | ["ip"] ("frag" | "unfrag" | "laterfrag" | "ect" | "ce")
+//!            | LAYER "[" OFFSET [ ":" LENGTH ] "]" [mask] [relation] NUMBER      ip[6:2] & 0x1fff = 0
 //! direction  = "src" | "dst" | "src or dst" | "src and dst"     without one: src or dst
 //! relation   = "=" | "==" | "!=" | "<" | ">" | "<=" | ">="      without one: =
+//! mask       = "&" NUMBER                                        the bits that are compared, of the value as well
 //! ```
 //!
 //! Bytes at an offset are those of `ip` (IPv4), `ip6`, `tcp`, `udp`, `icmp` and `icmp6` headers and what is behind
@@ -31,6 +35,8 @@
 //! A value without words of its own takes those of the primitive before it: `src host 1.2.3.4 or 5.6.7.8`,
 //! `tcp port http or https`, `ip ttl < 5 or > 250`.
 //!
+//! Terms side by side all have to hold, as with `and`; `a ? b : c` is `b` where `a` holds, and `c` elsewhere.
+//!
 //! A primitive holds only for packets that have the field: `port` for whole packets and first fragments of TCP and
 //! UDP, `ip id` and `ip hl` (in words of 4 bytes) for IPv4. So `port != 80` wants other ports than 80, and `not port
 //! 80` takes packets without ports as well. `ip frag` takes each IPv6 packet with a fragment header, `ip laterfrag`
@@ -38,11 +44,12 @@
 //!
 //! Source: the manual page of Click's IPFilter. Differs: addresses of IPv6, whose
 //! packets have all these fields but the two, and bytes of their own (`ip6[7]`); ranges, names of DSCPs, `established`
-//! and `laterfrag`; no `? :`, no factors side by side.
+//! and `laterfrag`.
 
 use std::net::{IpAddr, Ipv4Addr};
 
 use fingerpost_lpm::Prefix;
+use fingerpost_route::Mac;
 
 use super::field::{Field, Layer, part};
 use super::names::{
@@ -70,19 +77,22 @@ pub(super) fn parse(text: &str) -> Result<Expr<Field>, FilterError> {
 
 /// Splits a text into words and signs.
 fn tokens(text: &str) -> Vec<&str> {
-    const SIGNS: [&str; 13] =
-        ["&&", "||", "==", "!=", "<=", ">=", "!", "(", ")", "<", ">", "=", "&"];
+    const SIGNS: [&str; 14] =
+        ["&&", "||", "==", "!=", "<=", ">=", "!", "(", ")", "<", ">", "=", "&", "?"];
     let mut tokens = Vec::new();
     let mut rest = text.trim_ascii_start();
     while !rest.is_empty() {
         let sign = SIGNS.iter().find(|sign| rest.starts_with(**sign)).map(|sign| sign.len());
-        let ends = |letter: char| letter.is_ascii_whitespace() || "&|=!<>()".contains(letter);
+        let ends = |letter: char| letter.is_ascii_whitespace() || "&|=!<>()?".contains(letter);
         let len = sign.unwrap_or_else(|| match rest.find(ends) {
             // A `|` of its own is a word that nobody knows.
             Some(0) => 1,
             Some(len) => len,
             None => rest.len(),
         });
+        // Bytes at an offset are one word, whatever stands between its brackets.
+        let open = rest[..len].contains('[') && !rest[..len].contains(']');
+        let len = if open { rest.find(']').map_or(len, |end| end + 1) } else { len };
         let (token, after) = rest.split_at(len);
         tokens.push(token);
         rest = after.trim_ascii_start();
@@ -104,6 +114,8 @@ enum Direction {
 enum Kind {
     Host,
     Net,
+    /// An Ethernet address.
+    Ether,
     Port,
     Proto,
     IcmpType,
@@ -128,6 +140,8 @@ struct Primitive<'a> {
     direction: Option<(Direction, &'a str)>,
     transport: Option<&'a str>,
     kind: Option<Kind>,
+    /// Bits that are compared.
+    mask: Option<u32>,
 }
 
 struct Parser<'a> {
@@ -166,6 +180,26 @@ impl<'a> Parser<'a> {
     }
 
     fn expression(&mut self, depth: usize) -> Parsed {
+        let mut chain = Vec::new();
+        let mut last = self.either(depth)?;
+        while self.next_is(&["?"]).is_some() {
+            if depth == DEPTH {
+                return Err(self.expected(&format!("at most {DEPTH} `?` inside each other")));
+            }
+            let then = self.expression(depth + 1)?;
+            if self.next_is(&[":"]).is_none() {
+                return Err(self.expected("`:` and what holds otherwise"));
+            }
+            chain.push((std::mem::replace(&mut last, self.either(depth)?), then));
+        }
+        let choose = |otherwise, (condition, then): (Expr<Field>, Expr<Field>)| {
+            let without = condition.clone().not();
+            Expr::any([Expr::all([condition, then]), Expr::all([without, otherwise])])
+        };
+        Ok(chain.into_iter().rev().fold(last, choose))
+    }
+
+    fn either(&mut self, depth: usize) -> Parsed {
         let mut parts = vec![self.term(depth)?];
         while self.next_is(&["or", "||"]).is_some() {
             parts.push(self.term(depth)?);
@@ -175,10 +209,14 @@ impl<'a> Parser<'a> {
 
     fn term(&mut self, depth: usize) -> Parsed {
         let mut parts = vec![self.factor(depth)?];
-        while self.next_is(&["and", "&&"]).is_some() {
+        loop {
+            let ends = |token| matches!(token, "or" | "||" | ")" | "?" | ":" | "|");
+            let joined = self.next_is(&["and", "&&"]).is_some();
+            if !joined && self.peek().is_none_or(ends) {
+                return Ok(Expr::all(parts));
+            }
             parts.push(self.factor(depth)?);
         }
-        Ok(Expr::all(parts))
     }
 
     fn factor(&mut self, depth: usize) -> Parsed {
@@ -209,16 +247,21 @@ impl<'a> Parser<'a> {
         if self.next_is(&["none", "false"]).is_some() {
             return Ok(Expr::Const(false));
         }
-        let mut said = Primitive::default();
+        let (mut said, mut positive, mut link) = (Primitive::default(), true, false);
+        let first = self.at;
         while said.kind.is_none() {
             if said.direction.is_none()
-                && let Some(word) = self.next_is(&["src", "dst"])
+                && let Some(word) = self.next_is(&["src", "dst", "dest"])
             {
                 said.direction = Some((self.direction(word), word));
+            } else if self.at > first && self.next_is(&["not", "!"]).is_some() {
+                positive = !positive;
             } else if said.transport.is_none()
-                && let Some(word) = self.next_is(&["tcp", "udp", "icmp", "icmp6"])
+                && let Some(word) = self.next_is(&TRANSPORTS)
             {
                 said.transport = Some(word);
+            } else if !link && self.next_is(&["ether"]).is_some() {
+                link = true;
             } else if let Some((kind, transport)) = self.at_offset()? {
                 if let Some(word) = said.transport {
                     let what = "another word here: it does not go with what follows";
@@ -236,39 +279,66 @@ impl<'a> Parser<'a> {
                     let flag = number_of(TCP_FLAGS, name).map(u32::from).expect("a known name");
                     Expr::Test(Test::equal(Field::TcpFlags, flag, flag), true)
                 };
-                return Ok(Expr::all([
-                    is_protocol(protocol::TCP),
-                    Expr::any([flag("ack"), flag("rst")]),
-                ]));
+                let established =
+                    [is_protocol(protocol::TCP), Expr::any([flag("ack"), flag("rst")])];
+                return Ok(signed(Expr::all(established), positive));
+            } else if let Some(expr) = self.ip_flag() {
+                return self.settle(said, signed(expr, positive));
             } else if self.next_is(&["ip"]).is_some() {
                 if let Some(expr) = self.ip_flag() {
-                    return self.settle(said, expr);
+                    return self.settle(said, signed(expr, positive));
                 }
-                said.kind = Some(self.ip_field()?);
-            } else if let Some(word) =
-                self.next_is(&["host", "net", "port", "proto", "type", "opt"])
-            {
+                // `ip host` and the like.
+                if !self.peek().is_some_and(|next| PLAIN.contains(&next)) {
+                    said.kind = Some(self.ip_field()?);
+                }
+            } else if let Some(word) = self.next_is(&PLAIN) {
                 said.kind = Some(match word {
+                    "host" if link => Kind::Ether,
                     "host" => Kind::Host,
                     "net" => Kind::Net,
                     "port" => Kind::Port,
                     "proto" => Kind::Proto,
-                    "type" => Kind::IcmpType,
+                    "type" => {
+                        said.transport = said.transport.or(Some("icmp"));
+                        Kind::IcmpType
+                    }
+                    "win" => {
+                        said.transport = said.transport.or(Some("tcp"));
+                        Kind::Number(Field::At(Layer::Transport, 14, 2), 0xffff, 0)
+                    }
                     _ => Kind::TcpFlag,
                 });
+            } else if self.peek().is_some_and(|next| IP_FIELDS.contains(&next)) {
+                said.kind = Some(self.ip_field()?);
             } else {
                 break;
             }
         }
+        if link && said.kind.is_none() {
+            said.kind = Some(Kind::Ether);
+        }
+        self.masked(&mut said)?;
         let relation = self.relation();
-        let ends = ["and", "or", "not", "&&", "||", "!", "(", ")", "&", "|"];
+        let ends = ["and", "or", "not", "&&", "||", "!", "(", ")", "&", "|", "?", ":"];
         let value = self.peek().filter(|token| !ends.contains(token));
+        if let (Some(word), None, Some(next)) = (said.transport, said.kind, value)
+            && (number_of(PROTOCOLS, next).is_some() || TRANSPORTS.contains(&next))
+        {
+            let what = "another word here: it does not go with what follows";
+            return Err(self.expected_at(word, what));
+        }
+        // A protocol alone may have another primitive beside it.
+        let alone =
+            matches!(said, Primitive { direction: None, transport: Some(_), kind: None, .. })
+                && relation.is_none()
+                && value.is_none_or(|value| !self.qualified(value, said.transport));
+        let value = value.filter(|_| !alone);
         let Some(value) = value else {
             return match (said, relation) {
-                (Primitive { direction: None, transport: Some(name), kind: None }, None) => {
+                (Primitive { direction: None, transport: Some(name), kind: None, .. }, None) => {
                     self.last = Primitive { kind: Some(Kind::Proto), ..Primitive::default() };
-                    let protocol = number_of(PROTOCOLS, name).expect("a transport has a number");
-                    Ok(number(Field::Protocol, 0xff, Relation::Equal, protocol.into()))
+                    Ok(signed(of_transport(name), positive))
                 }
                 _ => Err(self.expected(wanted(said.kind))),
             };
@@ -282,7 +352,41 @@ impl<'a> Parser<'a> {
         self.at += 1;
         let relation = relation.map_or(Relation::Equal, |(relation, _)| relation);
         let expr = self.about(kind, &said, relation, value)?;
-        self.settle(said, expr)
+        self.settle(said, signed(expr, positive))
+    }
+
+    /// Whether a value goes with the name of a protocol before it: `tcp syn`, `tcp http`, `icmp echo`.
+    fn qualified(&self, value: &str, transport: Option<&str>) -> bool {
+        let ports = || number_of(PORTS, value).is_some();
+        match transport {
+            Some("tcp") => number_of(TCP_FLAGS, value).is_some() || ports(),
+            Some("udp" | "tcpudp") => ports(),
+            Some(name @ ("icmp" | "icmp6")) => number_of(type_names(Some(name)), value).is_some(),
+            _ => false,
+        }
+    }
+
+    /// `& MASK` of what has numbers, or of an IPv4 address.
+    fn masked(&mut self, said: &mut Primitive<'a>) -> Result<(), FilterError> {
+        if self.next_is(&["&"]).is_none() {
+            return Ok(());
+        }
+        let all = match said.kind {
+            Some(Kind::Port) => 0xffff,
+            Some(Kind::Proto | Kind::IcmpType) => 0xff,
+            Some(Kind::Number(_, mask, shift)) => mask >> shift,
+            Some(Kind::Host) => u32::MAX,
+            _ => return Err(self.expected("a field with a number before `&`")),
+        };
+        let given = self.peek().and_then(|token| match said.kind {
+            Some(Kind::Host) => token.parse().ok().map(Ipv4Addr::to_bits),
+            _ => u32::read(token).ok(),
+        });
+        let given = given.filter(|&mask| mask <= all && mask != 0);
+        let what = || format!("a mask of 1 to {all:#x}");
+        said.mask = Some(given.ok_or_else(|| self.expected(&what()))?);
+        self.at += 1;
+        Ok(())
     }
 
     /// A flag of the IP header has neither direction nor protocol.
@@ -301,9 +405,10 @@ impl<'a> Parser<'a> {
     fn direction(&mut self, word: &str) -> Direction {
         let (one, other) =
             if word == "src" { (Direction::Src, "dst") } else { (Direction::Dst, "src") };
+        let is_other = |next: &&str| *next == other || other == "dst" && *next == "dest";
         let both = match (self.peek(), self.tokens.get(self.at + 1)) {
-            (Some("or" | "||"), Some(next)) if *next == other => Direction::Either,
-            (Some("and" | "&&"), Some(next)) if *next == other => Direction::Both,
+            (Some("or" | "||"), Some(next)) if is_other(next) => Direction::Either,
+            (Some("and" | "&&"), Some(next)) if is_other(next) => Direction::Both,
             _ => return one,
         };
         self.at += 2;
@@ -323,9 +428,9 @@ impl<'a> Parser<'a> {
     }
 
     fn ip_field(&mut self) -> Result<Kind, FilterError> {
-        let names = ["proto", "vers", "hl", "tos", "dscp", "ttl", "len", "id"];
-        let Some(name) = self.next_is(&names) else {
-            let what = format!("one of {} frag unfrag laterfrag ect ce", names.join(" "));
+        let names = || std::iter::once("proto").chain(IP_FIELDS).collect::<Vec<_>>();
+        let Some(name) = self.next_is(&names()) else {
+            let what = format!("one of {} frag unfrag laterfrag ect ce", names().join(" "));
             return Err(self.expected(&what));
         };
         Ok(match name {
@@ -343,7 +448,17 @@ impl<'a> Parser<'a> {
     /// `ip[6:2] & 0x1fff` and the like: the field, and the protocol that a packet must be of.
     fn at_offset(&mut self) -> Result<Option<(Kind, Option<&'a str>)>, FilterError> {
         let Some(token) = self.peek() else { return Ok(None) };
-        let Some((name, rest)) = token.split_once('[') else { return Ok(None) };
+        // `tcp [13]` is `tcp[13]`.
+        let behind = self.tokens.get(self.at + 1).and_then(|next| next.strip_prefix('['));
+        let layer = |name| matches!(name, "ip" | "ip6" | "transp") || TRANSPORTS.contains(&name);
+        let (name, rest) = match (token.split_once('['), behind) {
+            (Some(parts), _) => parts,
+            (None, Some(rest)) if layer(token) => {
+                self.at += 1;
+                (token, rest)
+            }
+            _ => return Ok(None),
+        };
         let (layer, transport) = match name {
             "ip" => (Layer::V4, None),
             "ip6" => (Layer::V6, None),
@@ -353,21 +468,16 @@ impl<'a> Parser<'a> {
                 return Err(self.expected("ip, ip6, tcp, udp, icmp, icmp6 or transp before `[`"));
             }
         };
-        let what = "an offset, and a length of 1, 2 or 4, as `[6:2]`";
+        let what = "an offset, and a length of 1 to 4, as `[6:2]`";
         let inside = rest.strip_suffix(']').ok_or_else(|| self.expected(what))?;
         let (at, len) = inside.split_once(':').unwrap_or((inside, "1"));
-        let len = u8::read(len).ok().filter(|len| matches!(len, 1 | 2 | 4));
-        let (Ok(at), Some(len)) = (u16::read(at), len) else { return Err(self.expected(what)) };
+        let len = u8::read(len.trim()).ok().filter(|len| matches!(len, 1..=4));
+        let (Ok(at), Some(len)) = (u16::read(at.trim()), len) else {
+            return Err(self.expected(what));
+        };
         self.at += 1;
         let all = u32::MAX >> (32 - 8 * u32::from(len));
-        let mut mask = all;
-        if self.next_is(&["&"]).is_some() {
-            let given = self.peek().and_then(|token| u32::read(token).ok());
-            let given = given.filter(|&mask| mask <= all && mask != 0);
-            mask = given.ok_or_else(|| self.expected(&format!("a mask of 1 to {all:#x}")))?;
-            self.at += 1;
-        }
-        Ok(Some((Kind::Number(Field::At(layer, at, len), mask, 0), transport)))
+        Ok(Some((Kind::Number(Field::At(layer, at, len), all, 0), transport)))
     }
 
     fn relation(&mut self) -> Option<(Relation, &'a str)> {
@@ -386,9 +496,13 @@ impl<'a> Parser<'a> {
     /// The meaning of a value without words of its own; the words before it are taken over.
     fn kind_of(&self, value: &str, said: &mut Primitive<'a>) -> Result<Kind, FilterError> {
         let last = &self.last;
-        if value.contains('/') || value.parse::<IpAddr>().is_ok() {
+        if value.contains('/') || address(value).is_some() {
             said.direction = said.direction.or(last.direction);
             return Ok(if value.contains('/') { Kind::Net } else { Kind::Host });
+        }
+        if Mac::read(value).is_ok() {
+            said.direction = said.direction.or(last.direction);
+            return Ok(Kind::Ether);
         }
         let number = value.starts_with(|first: char| first.is_ascii_digit());
         let named = |names: &Names| number || number_of(names, value).is_some();
@@ -417,8 +531,28 @@ impl<'a> Parser<'a> {
             Some(Kind::Proto) if number => return Ok(Kind::Proto),
             _ => {}
         }
-        if number_of(PROTOCOLS, value).is_some() {
-            return Ok(Kind::Proto);
+        let names = type_names(said.transport);
+        let known = |names: &Names| number_of(names, value).is_some();
+        let of_tcp = matches!(said.transport, None | Some("tcp" | "tcpudp"));
+        let of_icmp = matches!(said.transport, None | Some("icmp" | "icmp6"));
+        // A name that means several things has to stand behind a word that selects one.
+        let kinds = [
+            (known(PROTOCOLS) && said.transport.is_none(), Kind::Proto),
+            (known(PORTS) && (of_tcp || said.transport == Some("udp")), Kind::Port),
+            (known(TCP_FLAGS) && of_tcp, Kind::TcpFlag),
+            (known(names) && of_icmp, Kind::IcmpType),
+        ];
+        let mut found = kinds.into_iter().filter(|(known, _)| *known).map(|(_, kind)| kind);
+        if let Some(kind) = found.next() {
+            if found.next().is_some() {
+                return Err(self.expected("`port` or `icmp type` before a name of both"));
+            }
+            match kind {
+                Kind::TcpFlag => said.transport = Some("tcp"),
+                Kind::IcmpType => said.transport = said.transport.or(Some("icmp")),
+                _ => {}
+            }
+            return Ok(kind);
         }
         Err(self.expected(if number {
             "`port`, or a field as `ip ttl`, before a number"
@@ -434,16 +568,16 @@ impl<'a> Parser<'a> {
         kind: Kind,
         relation: Option<(Relation, &'a str)>,
     ) -> Result<(), FilterError> {
-        let directed = matches!(kind, Kind::Host | Kind::Net | Kind::Port);
+        let directed = matches!(kind, Kind::Host | Kind::Net | Kind::Port | Kind::Ether);
         if let Some((_, word)) = said.direction.filter(|_| !directed) {
             let what = "a host, net or port behind `src` and `dst`";
             return Err(self.expected_at(word, what));
         }
         let transports: &[&str] = match kind {
-            Kind::Port => &["tcp", "udp"],
+            Kind::Port => &["tcp", "udp", "tcpudp"],
             Kind::IcmpType => &["icmp", "icmp6"],
             Kind::TcpFlag => &["tcp"],
-            Kind::Number(Field::At(..), ..) => &["tcp", "udp", "icmp", "icmp6"],
+            Kind::Number(Field::At(..), ..) => &["tcp", "udp", "tcpudp", "icmp", "icmp6"],
             _ => &[],
         };
         let needed = matches!(kind, Kind::IcmpType | Kind::TcpFlag);
@@ -493,9 +627,18 @@ impl<'a> Parser<'a> {
         }
         Ok(match kind {
             Kind::Host => {
-                let addr: IpAddr = value
-                    .parse()
-                    .map_err(|_| self.expected_at(value, "an IPv4 or IPv6 address"))?;
+                let what = "an IPv4 or IPv6 address";
+                let addr = address(value).ok_or_else(|| self.expected_at(value, what))?;
+                if let Some(mask) = said.mask {
+                    let IpAddr::V4(addr) = addr else {
+                        return Err(self.expected_at(value, "an IPv4 address behind a mask"));
+                    };
+                    let under = |src| {
+                        let field = if src { Field::Src4 } else { Field::Dst4 };
+                        Expr::Test(Test::equal(field, mask, addr.to_bits()), true)
+                    };
+                    return Ok(ends(direction, relation, |src| contrary(relation, under(src))));
+                }
                 let bits = if addr.is_ipv4() { 32 } else { 128 };
                 ends(direction, relation, |src| contrary(relation, within(src, addr, bits)))
             }
@@ -503,24 +646,33 @@ impl<'a> Parser<'a> {
                 let (addr, len) = self.prefix(value)?;
                 ends(direction, relation, |src| contrary(relation, within(src, addr, len)))
             }
+            Kind::Ether => {
+                let mac = Mac::read(value)
+                    .map_err(|_| self.expected_at(value, wanted(Some(Kind::Ether))))?;
+                ends(direction, relation, |src| contrary(relation, at_link(src, mac)))
+            }
             Kind::Port => {
                 let port = number_in(PORTS, 0xffff)?;
+                let mask = said.mask.unwrap_or(0xffff);
                 let ports = ends(direction, relation, |src| {
                     let field = if src { Field::SrcPort } else { Field::DstPort };
-                    number(field, 0xffff, relation, port)
+                    number(field, mask, relation, port)
                 });
                 match said.transport {
-                    Some("tcp") => Expr::all([is_protocol(protocol::TCP), ports]),
-                    Some(_) => Expr::all([is_protocol(protocol::UDP), ports]),
+                    Some(name) => Expr::all([of_transport(name), ports]),
                     None => ports,
                 }
             }
-            Kind::Proto => number(Field::Protocol, 0xff, relation, number_in(PROTOCOLS, 0xff)?),
+            Kind::Proto if value == "tcpudp" => contrary(relation, of_transport("tcpudp")),
+            Kind::Proto => {
+                let mask = said.mask.unwrap_or(0xff);
+                number(Field::Protocol, mask, relation, number_in(PROTOCOLS, 0xff)?)
+            }
             Kind::IcmpType => {
                 let kind = number_in(type_names(said.transport), 0xff)?;
                 let v6 = said.transport == Some("icmp6");
                 let protocol = if v6 { PROTOCOL_ICMPV6 } else { PROTOCOL_ICMP };
-                let kind = number(Field::IcmpType, 0xff, relation, kind);
+                let kind = number(Field::IcmpType, said.mask.unwrap_or(0xff), relation, kind);
                 Expr::all([is_protocol(protocol), kind])
             }
             Kind::TcpFlag => {
@@ -528,22 +680,16 @@ impl<'a> Parser<'a> {
                     return Err(self.expected_at(value, wanted(Some(kind))));
                 };
                 let set = if relation == Relation::Equal { flag } else { 0 };
-                Expr::Test(Test::equal(Field::TcpFlags, flag, set), true)
+                let test = Expr::Test(Test::equal(Field::TcpFlags, flag, set), true);
+                Expr::all([is_protocol(protocol::TCP), test])
             }
             Kind::Number(field, mask, shift) => {
-                let most = if field == Field::Len { 0xf_ffff } else { mask >> shift };
                 let names = if (field, shift) == (Field::TrafficClass, 2) { DSCPS } else { &[] };
-                let bits = number_in(names, most)? << shift;
-                let ordered = !matches!(relation, Relation::Equal | Relation::Differs);
-                if bits & !mask != 0 && !ordered {
-                    return Err(self.expected_at(value, "a number of the mask's bits"));
-                }
-                let test = number(field, mask, relation, bits);
+                let value = number_in(names, mask >> shift)? << shift;
+                let mask = said.mask.map_or(mask, |mask| mask << shift);
+                let test = number(field, mask, relation, value);
                 match said.transport {
-                    Some("tcp") => Expr::all([is_protocol(protocol::TCP), test]),
-                    Some("udp") => Expr::all([is_protocol(protocol::UDP), test]),
-                    Some("icmp") => Expr::all([is_protocol(PROTOCOL_ICMP), test]),
-                    Some(_) => Expr::all([is_protocol(PROTOCOL_ICMPV6), test]),
+                    Some(name) => Expr::all([of_transport(name), test]),
                     None => test,
                 }
             }
@@ -615,6 +761,7 @@ fn wanted(kind: Option<Kind>) -> &'static str {
     match kind {
         None => "a primitive, as `src host 10.0.0.1`, `dst port 80` or `icmp`",
         Some(Kind::Host) => "an IPv4 or IPv6 address",
+        Some(Kind::Ether) => "an Ethernet address, as 02:00:00:00:00:01",
         Some(Kind::Net) => "a prefix, as 10.0.0.0/8 or 2001:db8::/32",
         Some(Kind::Port) => "a port",
         Some(Kind::Proto) => "a protocol",
@@ -626,6 +773,44 @@ fn wanted(kind: Option<Kind>) -> &'static str {
 
 fn type_names(transport: Option<&str>) -> &'static Names {
     if transport == Some("icmp6") { ICMP6_TYPES } else { ICMP_TYPES }
+}
+
+/// Names of protocols that may stand before other words.
+const TRANSPORTS: [&str; 5] = ["tcp", "udp", "tcpudp", "icmp", "icmp6"];
+
+/// Words that what a primitive is about is named by.
+const PLAIN: [&str; 7] = ["host", "net", "port", "proto", "type", "opt", "win"];
+
+/// Fields of the IP header, with `ip` before them or without.
+const IP_FIELDS: [&str; 7] = ["vers", "hl", "tos", "dscp", "ttl", "len", "id"];
+
+/// The packet is of this protocol.
+fn of_transport(name: &str) -> Expr<Field> {
+    match name {
+        "tcp" => is_protocol(protocol::TCP),
+        "udp" => is_protocol(protocol::UDP),
+        "tcpudp" => Expr::any([is_protocol(protocol::TCP), is_protocol(protocol::UDP)]),
+        "icmp6" => is_protocol(PROTOCOL_ICMPV6),
+        _ => is_protocol(PROTOCOL_ICMP),
+    }
+}
+
+fn signed(expr: Expr<Field>, positive: bool) -> Expr<Field> {
+    if positive { expr } else { expr.not() }
+}
+
+/// An address, or a name of one (AddressInfo).
+fn address(text: &str) -> Option<IpAddr> {
+    text.parse().ok().or_else(|| Ipv4Addr::read(text).ok().map(IpAddr::V4))
+}
+
+/// An Ethernet address of the frame is this one.
+fn at_link(src: bool, Mac([a, b, c, d, e, f]): Mac) -> Expr<Field> {
+    let at = if src { 6 } else { 0 };
+    let field = |at, len| Field::At(Layer::Link, at, len);
+    let first = Test::equal(field(at, 4), u32::MAX, u32::from_be_bytes([a, b, c, d]));
+    let last = Test::equal(field(at + 4, 2), 0xffff, u32::from_be_bytes([0, 0, e, f]));
+    Expr::all([Expr::Test(first, true), Expr::Test(last, true)])
 }
 
 fn is_protocol(protocol: u8) -> Expr<Field> {
@@ -674,7 +859,15 @@ fn within(src: bool, addr: IpAddr, len: u8) -> Expr<Field> {
 
 /// A field under a mask is in a relation to a value, which lies where the field has it.
 fn number(field: Field, mask: u32, relation: Relation, value: u32) -> Expr<Field> {
-    let range = |low: u32, high: u32| Expr::Test(Test { load: field, mask, low, high }, true);
+    let range = |low: u32, high: u32| match low <= high {
+        true => Expr::Test(Test { load: field, mask, low, high }, true),
+        false => Expr::Const(false),
+    };
+    // Equal are the bits that are compared.
+    let value = match relation {
+        Relation::Equal | Relation::Differs => value & mask,
+        _ => value,
+    };
     let below = || value.checked_sub(1).map_or(Expr::Const(false), |high| range(0, high));
     let above = || match value {
         value if value >= mask => Expr::Const(false),

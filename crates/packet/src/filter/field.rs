@@ -48,9 +48,18 @@ pub(super) enum Field {
     At(Layer, u16, u8),
 }
 
+impl Field {
+    /// Whether it is of the Ethernet header.
+    pub(super) fn is_link(self) -> bool {
+        matches!(self, Self::At(Layer::Link, ..))
+    }
+}
+
 /// What an offset counts from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Layer {
+    /// The Ethernet header.
+    Link,
     /// The IPv4 header.
     V4,
     /// The IPv6 header.
@@ -70,6 +79,8 @@ pub(super) struct Headers<'a> {
     later: bool,
     /// Empty where there is none.
     transport: &'a [u8],
+    /// The Ethernet header, where it is known.
+    link: &'a [u8],
 }
 
 enum Ip<'a> {
@@ -94,6 +105,7 @@ impl<'a> Headers<'a> {
             fragment: false,
             later: false,
             transport: &[],
+            link: &[],
         })
     }
 
@@ -104,7 +116,15 @@ impl<'a> Headers<'a> {
         let first = !later && ip.header_len() >= IP4_BYTES;
         let transport = packet.get(ip.header_len()..end).filter(|_| first).unwrap_or_default();
         let (protocol, fragment) = (Some(ip.protocol()), ip.is_fragment());
-        Self { ip: Ip::V4(ip), packet: &packet[..end], protocol, fragment, later, transport }
+        Self {
+            ip: Ip::V4(ip),
+            packet: &packet[..end],
+            protocol,
+            fragment,
+            later,
+            transport,
+            link: &[],
+        }
     }
 
     #[inline]
@@ -116,7 +136,14 @@ impl<'a> Headers<'a> {
         let first = upper.filter(|_| !later);
         let transport = first.and_then(|upper| packet.get(upper.at..)).unwrap_or_default();
         let protocol = upper.map(|upper| upper.protocol);
-        Self { ip: Ip::V6(ip), packet, protocol, fragment: fragment.is_some(), later, transport }
+        let fragment = fragment.is_some();
+        Self { ip: Ip::V6(ip), packet, protocol, fragment, later, transport, link: &[] }
+    }
+
+    /// The same, of a packet with this Ethernet header.
+    #[inline]
+    pub(super) fn behind(self, link: &'a [u8]) -> Self {
+        Self { link, ..self }
     }
 
     /// The packet's family and key; `None` without a whole IP header.
@@ -168,6 +195,7 @@ impl<'a> Headers<'a> {
     #[inline]
     fn field(&self, field: Field) -> Option<u32> {
         Some(match (field, &self.ip) {
+            (Field::At(Layer::Link, at, len), _) => bytes_at(self.link, at, len)?,
             (_, Ip::Neither) => return None,
             (Field::Version, Ip::V4(_)) => 4,
             (Field::Version, Ip::V6(_)) => 6,

@@ -107,7 +107,11 @@ impl Filter {
 
 /// Conditions in order, with what each leads to, compiled.
 #[derive(Clone, Debug)]
-pub struct Choice(Program<Field>);
+pub struct Choice {
+    program: Program<Field>,
+    /// It looks at Ethernet headers.
+    link: bool,
+}
 
 /// Stands for nothing, which a condition may lead to as well.
 const NOTHING: u16 = u16::MAX;
@@ -120,13 +124,25 @@ impl Choice {
             Rule { expr, answer: answer.unwrap_or(NOTHING) }
         };
         let rules: Vec<_> = conditions.into_iter().map(rule).collect();
-        Self(Program::new(&rules))
+        let link = rules.iter().any(|rule| rule.expr.any_load(&|load| load.is_link()));
+        Self { program: Program::new(&rules), link }
+    }
+
+    /// Whether it looks at Ethernet headers: [`Choice::find_behind`] is to be used then.
+    pub fn reads_link(&self) -> bool {
+        self.link
     }
 
     /// What the first condition that takes the packet leads to; the packet begins with its IP header.
     #[inline]
     pub fn find(&self, packet: &[u8]) -> Option<u16> {
-        let headers = Headers::of(packet);
-        self.0.run(|field| headers.load(field)).filter(|answer| *answer != NOTHING)
+        self.find_behind(&[], packet)
+    }
+
+    /// The same, of a packet behind this Ethernet header.
+    #[inline]
+    pub fn find_behind(&self, link: &[u8], packet: &[u8]) -> Option<u16> {
+        let headers = Headers::of(packet).behind(link);
+        self.program.run(|field| headers.load(field)).filter(|answer| *answer != NOTHING)
     }
 }

@@ -165,6 +165,11 @@ impl<L: Load> Expr<L> {
         }
     }
 
+    /// Whether any test looks at a word that `wanted` takes.
+    pub(super) fn any_load(&self, wanted: &impl Fn(L) -> bool) -> bool {
+        self.find(&|test: &Test<L>| wanted(test.load)).is_some()
+    }
+
     fn size(&self) -> usize {
         match self {
             Self::Const(_) | Self::Test(..) => 1,

@@ -143,9 +143,63 @@ fn primitives() {
         ("(tcp or udp) && !(src 10.0.0.1 || port 80)", "0000001000"),
         ("not not tcp", "1001000100"),
         ("tcp and not dst port 80 or icmp", "0001100100"),
+        ("tcpudp", "1111001100"),
+        ("tcpudp port 53", "0101001000"),
+        ("tcpudp port >= 4000", "1100000000"),
+        ("tcp syn", "1001000000"),
+        ("syn", "1001000000"),
+        ("syn and !ack", "0001000000"),
+        ("not fin", "1111111011"),
+        ("proto tcp and !(syn and !ack)", "1000000100"),
+        ("win 0", "1001000000"),
+        ("tcp win = 0 dst port 80", "1000000000"),
+        ("tcp win > 0", "0000000000"),
+        ("tcp dst port 53", "0001000000"),
+        ("tcp src host 10.0.0.1 dst port 80", "1000000000"),
+        ("src 10.0.0.1 udp dst port 4000", "0100000000"),
+        ("dst http", "1000000000"),
+        ("icmp echo", "0000100000"),
+        ("type echo", "0000100000"),
+        ("ttl < 64", "0000100000"),
+        ("frag", "0011000100"),
+        ("ip host 1.2.3.4", "0000100000"),
+        ("src not host 10.0.0.1", "0000111111"),
+        ("src or dest 1.2.3.4", "0000100000"),
+        ("tcp ? dst port 80 : udp", "1110001000"),
+        ("tcp ? dst port 80 : udp ? src port 53 : icmp", "1100101000"),
+        ("ip[0] & 0x0f = 0x45", "1011100000"),
+        ("ip [9] = 17", "0110000000"),
+        ("tcp [13] & 2 != 0", "1001000000"),
+        ("ip ttl & 1 = 3", "0000100000"),
+        ("src port & 1 = 1", "0101001000"),
+        ("src host & 255.0.0.0 = 10.9.9.9", "1111000000"),
+        ("ip[0] & 0xf0 > 0x45", "0000000000"),
+        ("ip[0] & 0xf0 < 0x45", "1111100001"),
+        ("ether host 1:2:3:4:5:6", "0000000000"),
     ] {
         assert_eq!(taken(text, &packets), want, "{text}");
     }
+}
+
+#[test]
+fn ethernet_addresses_are_those_before_the_packet() {
+    let packet = v4("10.0.0.1", "192.0.2.1", 17, &ports(53, 53, 0));
+    let link = [2, 0, 0, 0, 0, 7, 2, 0, 0, 0, 0, 9, 8, 0];
+    for (text, want) in [
+        ("ether host 2:0:0:0:0:7", true),
+        ("ether 2:0:0:0:0:8", false),
+        ("dst ether host 2:0:0:0:0:7", true),
+        ("src 2:0:0:0:0:7", false),
+        ("ether src and dst 2:0:0:0:0:7", false),
+        ("src ether != 2:0:0:0:0:8 udp", true),
+        ("ether src 2:0:0:0:0:8 or 2:0:0:0:0:9", true),
+    ] {
+        let condition = Condition::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+        let choice = Choice::new([(condition, Some(0))]);
+        assert!(choice.reads_link(), "{text}");
+        assert_eq!(choice.find_behind(&link, &packet).is_some(), want, "{text}");
+    }
+    assert!(!Choice::new([(Condition::parse("udp").unwrap(), Some(0))]).reads_link());
 }
 
 #[test]
@@ -158,13 +212,12 @@ fn errors_say_what_was_expected_and_where() {
         ("tcp or udp icmp", 7, "another word here: it does not go with what follows"),
         ("src", 3, "a primitive, as `src host 10.0.0.1`, `dst port 80` or `icmp`"),
         ("host x", 5, "an IPv4 or IPv6 address"),
-        ("ip[6:3] = 0", 0, "an offset, and a length of 1, 2 or 4, as `[6:2]`"),
-        ("ip[x] = 0", 0, "an offset, and a length of 1, 2 or 4, as `[6:2]`"),
-        ("tcp and ip[6", 8, "an offset, and a length of 1, 2 or 4, as `[6:2]`"),
+        ("ip[6:5] = 0", 0, "an offset, and a length of 1 to 4, as `[6:2]`"),
+        ("ip[x] = 0", 0, "an offset, and a length of 1 to 4, as `[6:2]`"),
+        ("tcp and ip[6", 8, "an offset, and a length of 1 to 4, as `[6:2]`"),
         ("eth[0] = 1", 0, "ip, ip6, tcp, udp, icmp, icmp6 or transp before `[`"),
         ("ip[0] & 0x1ff = 1", 8, "a mask of 1 to 0xff"),
         ("ip[0] & = 1", 8, "a mask of 1 to 0xff"),
-        ("ip[0] & 0xf0 = 0x45", 15, "a number of the mask's bits"),
         ("ip[0] = 256", 8, "a number up to 255"),
         ("ip[0] &", 7, "a mask of 1 to 0xff"),
         ("ip[0]", 5, "a number"),
@@ -194,14 +247,15 @@ fn errors_say_what_was_expected_and_where() {
         ("src ip frag", 0, "`ip` alone before its flags"),
         ("src ip ttl 3", 0, "a host, net or port behind `src` and `dst`"),
         ("icmp port 3", 0, "another word here: it does not go with what follows"),
-        ("type 3", 5, "`icmp` before this"),
-        ("opt syn", 4, "`tcp` before this"),
+        ("echo", 0, "`port` or `icmp type` before a name of both"),
+        ("tcp ? udp", 9, "`:` and what holds otherwise"),
+        ("ether src 1:2:3", 10, "an Ethernet address, as 02:00:00:00:00:01"),
         ("tcp opt foo", 8, "one of syn ack fin rst psh urg"),
         ("host < 1.2.3.4", 5, "`=` or `!=`: these have no order"),
         ("tcp)", 3, "a `(` before this `)`"),
         ("(tcp", 4, "`and`, `or` or `)`"),
-        ("any tcp", 4, "`and`, `or` or the end"),
-        ("tcp & udp", 4, "`and`, `or` or the end"),
+        ("any :", 4, "`and`, `or` or the end"),
+        ("tcp & udp", 4, "a field with a number before `&`"),
         ("tcp | udp", 4, "`and`, `or` or the end"),
     ] {
         let error = Filter::parse(text).expect_err(text);

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use super::classifier::{one_per_output, patterns};
 use crate::filter::{Choice, Condition, Entry};
+use crate::frame::wire::ETHER_BYTES;
 use crate::frame::{Batch, DropReason};
 use crate::graph::{Context, Element, ElementClass, Made};
 use crate::language::ClassSpec;
@@ -56,12 +57,35 @@ struct Sort {
     choice: Arc<Choice>,
 }
 
+impl Sort {
+    /// What is found for a packet with its Ethernet header, which is still there where it was cut off.
+    fn behind_link(&self, batch: &mut Batch, i: usize) -> Option<u16> {
+        let network = usize::from(batch.meta()[i].network);
+        let missing = u16::try_from(ETHER_BYTES.saturating_sub(network)).unwrap_or(0);
+        let back = batch.push_front(i, missing);
+        let bytes = batch.bytes(i);
+        let at = network + if back { usize::from(missing) } else { 0 };
+        let (front, packet) = bytes.split_at_checked(at).unwrap_or((bytes, &[]));
+        let link = front.len().checked_sub(ETHER_BYTES).map_or(&[][..], |from| &front[from..]);
+        let found = self.choice.find_behind(link, packet);
+        if back {
+            batch.pull_front(i, missing);
+        }
+        found
+    }
+}
+
 impl Element for Sort {
     fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
         for i in 0..batch.len() {
-            let network = usize::from(batch.meta()[i].network);
-            let packet = batch.bytes(i).get(network..).unwrap_or_default();
-            match self.choice.find(packet) {
+            let found = match self.choice.reads_link() {
+                false => {
+                    let network = usize::from(batch.meta()[i].network);
+                    self.choice.find(batch.bytes(i).get(network..).unwrap_or_default())
+                }
+                true => self.behind_link(batch, i),
+            };
+            match found {
                 Some(output) => batch.output(i, output),
                 None => batch.discard(i, DropReason::Unmatched),
             }
@@ -72,7 +96,6 @@ impl Element for Sort {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frame::wire::ETHER_BYTES;
     use crate::graph::Plan;
     use crate::testing::{Rig, World, frame_v4, frame_v6, refused};
 
@@ -109,6 +132,23 @@ mod tests {
         assert_eq!(sorted(text), ("aa".into(), 2));
         let text = format!("FromDevice(in) -> c :: IPFilter(allow tcp, deny any); {ends}");
         assert_eq!(sorted(&text), ("aabb".into(), 0));
+    }
+
+    #[test]
+    fn ethernet_headers_are_read_where_they_were_cut_off() {
+        let frame = frame_v4("10.0.0.1", "192.0.2.1", 64, 17, &[0; 8]);
+        let mac =
+            |at: usize| frame[at..at + 6].iter().map(|b| format!("{b:x}")).collect::<Vec<_>>();
+        let [dst, src] = [mac(0).join(":"), mac(6).join(":")];
+        for (text, want) in [(format!("ether src {src}"), 1), (format!("ether src {dst}"), 0)] {
+            let text = format!(
+                "FromDevice(in) -> MarkIPHeader(14) -> IPClassifier({text}) -> ToDevice(a);
+                 FromDevice(cut) -> Strip(14) -> MarkIPHeader -> IPClassifier({text}) -> ToDevice(b)"
+            );
+            let mut rig = Rig::new(&World::new(), &text);
+            let sent = ["in", "cut"].map(|device| rig.receive(device, &[&frame]).len());
+            assert_eq!(sent, [want; 2], "{text}");
+        }
     }
 
     #[test]

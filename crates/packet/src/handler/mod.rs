@@ -94,6 +94,29 @@ impl Handler {
         self.write.is_some()
     }
 
+    /// Reads it; `name` is what an error calls it.
+    pub(crate) fn call_read(&self, name: &str, parameter: &str) -> Result<String, HandlerError> {
+        match &self.read {
+            None => Err(HandlerError::WriteOnly(name.to_owned())),
+            Some(Reader::With(read)) => read(parameter).map_err(HandlerError::Failed),
+            Some(Reader::Plain(read)) if parameter.is_empty() => Ok(read()),
+            Some(Reader::Plain(_)) => Err(HandlerError::NoParameter(name.to_owned())),
+        }
+    }
+
+    /// Writes to it; `name` is what an error calls it.
+    pub(crate) fn call_write(
+        &self,
+        name: &str,
+        text: &str,
+        policy: &OpenPolicy,
+    ) -> Result<Warnings, HandlerError> {
+        match &self.write {
+            None => Err(HandlerError::ReadOnly(name.to_owned())),
+            Some(write) => write(text, policy).map_err(HandlerError::Failed),
+        }
+    }
+
     fn mode(&self) -> &'static str {
         match (self.is_readable(), self.is_writable()) {
             (true, true) => "rw",
@@ -141,6 +164,8 @@ pub struct Handlers {
     configuration: Arc<Configuration>,
     /// Handlers by element, in order of declaration, then in order of making.
     elements: Vec<Vec<Handler>>,
+    /// Those of parts that are no elements of the configuration, by name.
+    outside: Vec<(String, Vec<Handler>)>,
     global: Vec<Handler>,
 }
 
@@ -159,7 +184,17 @@ impl Handlers {
         let of = |(element, given)| with_listing(given, common(&configuration, element));
         let elements = given.into_iter().enumerate().map(of).collect();
         let global = with_listing(Vec::new(), globals(&configuration, classes));
-        Self { configuration, elements, global }
+        Self { configuration, elements, outside: Vec::new(), global }
+    }
+
+    /// Adds one of a part that is no element of the configuration, as the driver's control socket.
+    #[must_use]
+    pub fn outside(mut self, part: &str, handler: Handler) -> Self {
+        match self.outside.iter_mut().find(|(name, _)| name == part) {
+            Some((_, handlers)) => handlers.push(handler),
+            None => self.outside.push((part.to_owned(), vec![handler])),
+        }
+        self
     }
 
     /// Adds a global one, before those of the same name.
@@ -186,7 +221,12 @@ impl Handlers {
             Some((element, own)) => {
                 let numbered = || element.parse::<usize>().ok()?.checked_sub(1);
                 let number = self.configuration.find(element).or_else(numbered);
+                let outside = || {
+                    let found = self.outside.iter().find(|(name, _)| name == element);
+                    found.map(|(_, handlers)| handlers)
+                };
                 let handlers = number.and_then(|number| self.elements.get(number));
+                let handlers = handlers.or_else(outside);
                 (handlers.ok_or_else(|| HandlerError::NoElement(element.to_owned()))?, own)
             }
         };
@@ -199,12 +239,7 @@ impl Handlers {
     /// # Errors
     /// It is not there, not to be read so, or fails.
     pub fn read(&self, name: &str, parameter: &str) -> Result<String, HandlerError> {
-        match &self.find(name)?.read {
-            None => Err(HandlerError::WriteOnly(name.to_owned())),
-            Some(Reader::With(read)) => read(parameter).map_err(HandlerError::Failed),
-            Some(Reader::Plain(read)) if parameter.is_empty() => Ok(read()),
-            Some(Reader::Plain(_)) => Err(HandlerError::NoParameter(name.to_owned())),
-        }
+        self.find(name)?.call_read(name, parameter)
     }
 
     /// Calls a write handler, which may warn, and may open whatever the process can.
@@ -225,10 +260,7 @@ impl Handlers {
         text: &str,
         policy: &OpenPolicy,
     ) -> Result<Warnings, HandlerError> {
-        match &self.find(name)?.write {
-            None => Err(HandlerError::ReadOnly(name.to_owned())),
-            Some(write) => write(text, policy).map_err(HandlerError::Failed),
-        }
+        self.find(name)?.call_write(name, text, policy)
     }
 }
 

@@ -20,7 +20,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use super::source::{Problems, Span, short};
+use super::source::{InClick, Problems, Span, short};
 use super::text::Text;
 use super::value::{Value, unquote};
 
@@ -255,8 +255,10 @@ impl<'a> Args<'a> {
 
     fn tell(&mut self, at: Span, words: &str, hint: Option<String>) -> ConfigError {
         self.wrong = true;
-        let message = format!("`{}` ({}): {words}", short(self.element), short(self.class));
-        self.problems.add(at, message).maybe(hint);
+        let (element, class) = (short(self.element), short(self.class));
+        let message = format!("`{element}` ({class}): {words}");
+        let in_click = InClick::Configuring { element: (element, class), words: words.to_owned() };
+        self.problems.add(at, message).maybe(hint).in_click(in_click);
         ConfigError
     }
 

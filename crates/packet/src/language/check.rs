@@ -12,7 +12,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use super::class::{Codes, Joined, Processing, Reach};
 use super::expand::Flat;
 use super::flat::Declared;
-use super::source::{Problems, short};
+use super::source::{InClick, Problems, short};
 
 /// Checks `flat`, and fills in the numbers of ports and the kinds of connections. Where it is not
 /// `whole`, because something of it could not be read, no error is reported that the rest could mend.
@@ -128,7 +128,10 @@ impl Checker<'_> {
                 _ => format!("its last one is {}", count - 1),
             };
             let at = self.flat.connections[wire].place;
-            self.problems.add(at, format!("{whose} has no {what} {port}: {has}"));
+            let in_click = format!("{} has no {what} {port}", in_click(element));
+            self.problems
+                .add(at, format!("{whose} has no {what} {port}: {has}"))
+                .in_click(InClick::Checking(in_click));
         }
         if !self.whole {
             return;
@@ -142,7 +145,11 @@ impl Checker<'_> {
                     true => format!("{what} {next} of {whose} is"),
                     false => format!("{what}s {next} to {last} of {whose} are"),
                 };
+                let unused: Vec<String> = (next..port)
+                    .map(|port| format!("{} {what} {port} unused", in_click(element)))
+                    .collect();
                 let problem = self.problems.add(element.place, format!("{which} not connected"));
+                problem.in_click(InClick::Checking(unused.join("\n")));
                 if what == "output" {
                     problem.hint("connect what is not wanted to `Discard`");
                 } else {
@@ -246,7 +253,14 @@ impl Checker<'_> {
             }
             _ => "put a `Queue` between them",
         };
-        self.problems.add(place, words).hint(hint);
+        let click_side = |port: usize| {
+            let (element, number) = used.port[port];
+            let kind = if self.ports[port] == Processing::Push { "push" } else { "pull" };
+            let side = if used.is_output(port) { "output" } else { "input" };
+            format!("{} {kind} {side} {number}", in_click(&self.flat.elements[element as usize]))
+        };
+        let in_click = format!("{} connected to {}", click_side(output), click_side(input));
+        self.problems.add(place, words).hint(hint).in_click(InClick::Checking(in_click));
     }
 
     fn mixed(&mut self, used: &Used, one: usize, other: usize) {
@@ -301,7 +315,15 @@ impl Checker<'_> {
                 true => "put a `Tee` there, which copies packets to several outputs",
                 false => "put a scheduler there, such as `RoundRobinSched`",
             };
-            self.problems.add(second, words).hint(hint).note(first, "the first one is here");
+            let (element, number) = used.port[port];
+            let side = if output { "output" } else { "input" };
+            let whose = in_click(&self.flat.elements[element as usize]);
+            let in_click = format!("illegal reuse of {whose} {kind} {side} {number}");
+            self.problems
+                .add(second, words)
+                .hint(hint)
+                .note(first, "the first one is here")
+                .in_click(InClick::Checking(in_click));
         }
     }
 
@@ -315,6 +337,11 @@ impl Checker<'_> {
 
 fn shown(element: &Declared) -> String {
     format!("`{}` ({})", short(&element.name), element.class.name)
+}
+
+/// Name and class of an element as Click writes them.
+fn in_click(element: &Declared) -> String {
+    format!("'{} :: {}'", short(&element.name), element.class.name)
 }
 
 /// Groups of ports that must agree.

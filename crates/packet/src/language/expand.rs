@@ -12,9 +12,10 @@ use std::sync::Arc;
 
 use super::class::{ClassSpec, Processing, Role};
 use super::flat::{Connection, Declared};
+use super::parse::REST;
 use super::scope::{ClassRef, End, MOST_CONNECTIONS, Part, Template};
 use super::source::{Problems, Sources, Span, short};
-use super::text::Text;
+use super::text::{Builder, Text};
 use super::vars::{Expander, Frame};
 
 /// Longest name of an element with those of its compounds, in bytes.
@@ -34,11 +35,12 @@ pub(super) struct Flat {
     pub names: HashMap<Arc<str>, u32>,
 }
 
-/// Expands the last of `templates`. `overrides` replace definitions of the top.
+/// Expands the last of `templates`. `overrides` replace definitions of the top; variables that nothing defines stay as
+/// they are where that is wanted.
 pub(super) fn expand(
     sources: &Sources,
     templates: &[Template<'_>],
-    overrides: &[(&str, Text)],
+    (overrides, keeps_unknown): (&[(&str, Text)], bool),
     problems: &mut Problems,
 ) -> Flat {
     let Some(top) = templates.len().checked_sub(1) else { return Flat::default() };
@@ -47,6 +49,7 @@ pub(super) fn expand(
         sources,
         templates,
         variables,
+        keeps_unknown,
         flat: Flat::default(),
         wires: Vec::new(),
         compounds: 0,
@@ -70,6 +73,7 @@ struct Work<'t, 'p> {
     sources: &'t Sources,
     templates: &'t [Template<'t>],
     variables: Expander<'p>,
+    keeps_unknown: bool,
     flat: Flat,
     wires: Vec<(Port, Port, Span)>,
     /// Those in use so far.
@@ -92,11 +96,19 @@ impl<'t> Work<'t, '_> {
         self.compounds += 1;
         let template = &self.templates[number];
         let mut parts = Vec::with_capacity(template.parts.len());
-        for part in &template.parts {
+        let mut used = vec![[0; 2]; template.parts.len()];
+        for wire in &template.wires {
+            for (side, end) in [wire.to, wire.from].into_iter().enumerate() {
+                if let Some(part) = end.part {
+                    used[part][side] = used[part][side].max(end.port + 1);
+                }
+            }
+        }
+        for (part, used) in template.parts.iter().zip(used) {
             if self.stopped {
                 return own;
             }
-            parts.push(self.part(part, prefix, frame));
+            parts.push(self.part(part, used, prefix, frame));
         }
         let port = |end: End, from: bool| match end.part.map(|part| parts[part]) {
             None => Port::Tunnel(2 * own + u32::from(!from), end.port),
@@ -108,7 +120,14 @@ impl<'t> Work<'t, '_> {
         own
     }
 
-    fn part(&mut self, part: &'t Part<'t>, prefix: &str, frame: &Frame<'_>) -> Made {
+    /// Adds a part, of which so many inputs and outputs are used.
+    fn part(
+        &mut self,
+        part: &'t Part<'t>,
+        used: [u32; 2],
+        prefix: &str,
+        frame: &Frame<'_>,
+    ) -> Made {
         let name = format!("{prefix}{}", part.name);
         if name.len() > MOST_NAME {
             let words =
@@ -119,8 +138,9 @@ impl<'t> Work<'t, '_> {
         }
         let given = part.config.unwrap_or(Span { start: part.place.end, ..part.place });
         let script = matches!(part.class, ClassRef::Built(class) if class.role == Role::Script);
-        let config = self.variables.expand_for(&Text::of(self.sources, given), frame, script);
-        let class = match part.class {
+        let keeps = script || self.keeps_unknown;
+        let config = self.variables.expand_for(&Text::of(self.sources, given), frame, keeps);
+        let class = match self.form(part, used, &config) {
             ClassRef::Built(class) => class,
             ClassRef::Unknown => UNKNOWN,
             ClassRef::Template(number) => {
@@ -147,6 +167,55 @@ impl<'t> Work<'t, '_> {
         Made::Element(number)
     }
 
+    /// The first form of a part's class whose parameters and ports fit; the only one, whether they do or not.
+    fn form(&mut self, part: &Part<'_>, used: [u32; 2], config: &Text) -> ClassRef {
+        let mut class = part.class;
+        let ClassRef::Template(first) = class else { return class };
+        if self.templates[first].otherwise.is_none() {
+            return class;
+        }
+        let mut near = None;
+        loop {
+            let ClassRef::Template(number) = class else { return class };
+            let template = &self.templates[number];
+            if self.takes(template, config) {
+                if [template.inputs, template.outputs] == used {
+                    return class;
+                }
+                near.get_or_insert(class);
+            }
+            match template.otherwise {
+                Some(next) => class = next,
+                None => break,
+            }
+        }
+        let (count, [inputs, outputs]) = (config.arguments().len(), used);
+        let words = format!(
+            "`{}`: no form of its class has {count} arguments, {inputs} inputs and {outputs} outputs",
+            short(&part.name)
+        );
+        self.variables.problems.add(part.place, words);
+        near.unwrap_or(ClassRef::Unknown)
+    }
+
+    /// Whether the arguments are those that a compound has parameters for.
+    fn takes(&self, template: &Template<'_>, config: &Text) -> bool {
+        let name_of = |span: Span| self.sources.text(span);
+        let keywords = template.formals.iter().filter_map(|formal| formal.keyword.map(name_of));
+        let (rest, keywords): (Vec<_>, Vec<_>) = keywords.partition(|keyword| *keyword == REST);
+        let given = |range: Range<usize>| {
+            let (word, value) = config.split_word(range);
+            config
+                .as_str()
+                .get(word)
+                .is_some_and(|word| keywords.contains(&word) && !value.is_empty())
+        };
+        let positional =
+            config.arguments().into_iter().filter(|range| !given(range.clone())).count();
+        let formals = template.formals.iter().filter(|formal| formal.keyword.is_none()).count();
+        positional == formals || positional > formals && !rest.is_empty()
+    }
+
     /// Gives the parameters of a compound what it was called with.
     fn bind<'f>(
         &mut self,
@@ -170,6 +239,11 @@ impl<'t> Work<'t, '_> {
         let mut positional = (0..template.formals.len()).filter(positions);
         let count = positional.clone().count();
         let class = short(&part.name);
+        let rest = template.formals.iter().position(|f| f.keyword.map(name_of) == Some(REST));
+        let mut left = Builder::default();
+        if let Some(rest) = rest {
+            values[rest] = Some(config.slice(0..0));
+        }
         for argument in config.arguments() {
             let at = config.span(argument.clone());
             let (formal, range) = match keyword(&argument) {
@@ -181,6 +255,13 @@ impl<'t> Work<'t, '_> {
                 }
                 None => match positional.next() {
                     Some(formal) => (formal, argument),
+                    None if rest.is_some() => {
+                        if !left.is_empty() {
+                            left.put(", ", at);
+                        }
+                        left.copy(config, argument);
+                        continue;
+                    }
                     None => {
                         let words =
                             format!("compound `{class}`: too many arguments: at most {count}");
@@ -194,6 +275,9 @@ impl<'t> Work<'t, '_> {
                 },
             };
             values[formal] = Some(config.slice(range));
+        }
+        if let Some(rest) = rest.filter(|_| !left.is_empty()) {
+            values[rest] = Some(left.build(part.place));
         }
         for formal in positional {
             let name = short(name_of(template.formals[formal].variable));

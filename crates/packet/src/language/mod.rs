@@ -31,7 +31,7 @@ pub use read::Language;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use source::Sources;
 pub(crate) use source::short;
-pub use source::{Errors, Place, Problems, Report, Span};
+pub use source::{Errors, InClick, Place, Problems, Report, Span};
 pub use text::Text;
 #[cfg(feature = "click")]
 pub(crate) use value::unquote;

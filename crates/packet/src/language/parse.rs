@@ -9,7 +9,7 @@
 use std::collections::HashSet;
 
 use super::lex::{Kind, Token, lex, lex_part};
-use super::source::{Problems, Sources, Span, short};
+use super::source::{InClick, Problems, Sources, Span, short};
 use super::text::Text;
 use crate::frame::MOST_OUTPUT;
 
@@ -48,6 +48,21 @@ pub(super) enum Class {
     Compound(Box<Body>),
 }
 
+impl Class {
+    /// Whether one of its bodies is `...`.
+    pub(super) fn extends(&self) -> bool {
+        let Self::Compound(body) = self else { return false };
+        let mut body = body;
+        loop {
+            match &body.otherwise {
+                None => return false,
+                Some(Otherwise::Before(_)) => return true,
+                Some(Otherwise::Body(next)) => body = next,
+            }
+        }
+    }
+}
+
 /// The inside of a compound.
 #[derive(Debug)]
 pub(super) struct Body {
@@ -59,16 +74,30 @@ pub(super) struct Body {
     pub statements: Vec<Statement>,
     /// All of it could be read.
     pub whole: bool,
+    /// What the class is where its arguments or ports do not fit this body.
+    pub otherwise: Option<Otherwise>,
+}
+
+/// Another form of a class.
+#[derive(Debug)]
+pub(super) enum Otherwise {
+    /// The body behind `||`.
+    Body(Box<Body>),
+    /// `...`: the class that its name meant before.
+    Before(Span),
 }
 
 /// A parameter of a compound.
 #[derive(Debug)]
 pub(super) struct Formal {
-    /// The keyword it is given by; by its position where there is none.
+    /// The keyword it is given by; by its position where there is none. [`REST`] stands for all that is left.
     pub keyword: Option<Span>,
     /// `$name`
     pub variable: Span,
 }
+
+/// Keyword of a parameter that takes what the others do not.
+pub(super) const REST: &str = "__REST__";
 
 /// Groups of elements with arrows between them.
 #[derive(Debug)]
@@ -181,10 +210,13 @@ impl Files<'_, '_> {
             let words: Vec<_> = text.words(argument).map(|word| &text.as_str()[word]).collect();
             match words[..] {
                 ["library", file] => statements.extend(self.library(file, at, problems)),
-                ["package", ..] => {
+                ["package", name] | [name] if PACKAGES.contains(&name) => {}
+                ["package", name] | [name] => {
+                    let in_click = format!("required package '{}' missing", short(name));
                     problems
-                        .add(at, "packages cannot be required: no foreign code is loaded")
-                        .hint("all elements are built in; leave this out");
+                        .add(at, format!("there is no package `{}`", short(name)))
+                        .hint("all elements are built in, and no foreign code is loaded")
+                        .in_click(InClick::Reading(in_click));
                 }
                 _ => {
                     let words = format!("`{}` cannot be required", short(&words.join(" ")));
@@ -223,6 +255,20 @@ impl Files<'_, '_> {
         statements
     }
 }
+
+/// Packages of Click whose elements are built in, as far as there are any.
+const PACKAGES: [&str; 10] = [
+    "analysis",
+    "aqm",
+    "click",
+    "compact_config",
+    "etherswitch",
+    "ip6",
+    "local",
+    "simple",
+    "tcpudp",
+    "userlevel",
+];
 
 /// A statement could not be read, which was reported.
 struct Broken;
@@ -306,6 +352,9 @@ impl Parser<'_, '_, '_> {
     fn statements(&mut self, top: bool) -> Vec<Statement> {
         let mut list = Vec::new();
         while let Some(kind) = self.kind(0) {
+            if kind == Kind::Bars && !top {
+                return list;
+            }
             if kind == Kind::CloseBody {
                 if !top {
                     break;
@@ -384,7 +433,6 @@ impl Parser<'_, '_, '_> {
                 Kind::Bad
                 | Kind::Declares
                 | Kind::Bar
-                | Kind::Bars
                 | Kind::Dots
                 | Kind::Number
                 | Kind::ClosePorts,
@@ -403,6 +451,7 @@ impl Parser<'_, '_, '_> {
                 Kind::CloseBody if open == 0 => return,
                 Kind::CloseBody => open -= 1,
                 Kind::Semicolon if open == 0 => return,
+                Kind::Bars if open == 0 && self.depth > 0 => return,
                 Kind::Word if open == 0 && self.begins_line() => return,
                 _ => {}
             }
@@ -437,18 +486,10 @@ impl Parser<'_, '_, '_> {
         let name = self.name("a name for the class")?;
         if self.kind(0) == Some(Kind::OpenBody) {
             let body = self.body()?;
-            if let Some(bars) = self.take(Kind::Bars) {
-                return Err(self.overloading(bars));
-            }
             return Ok(Statement::Class { name, class: Class::Compound(Box::new(body)) });
         }
         let class = self.name("a class or `{`")?;
         Ok(Statement::Class { name, class: Class::Named(class) })
-    }
-
-    fn overloading(&mut self, at: Span) -> Broken {
-        let hint = "give each form a class of its own";
-        self.wrong(at, "a class has one body: overloading is not supported", hint)
     }
 
     /// A name that may be given.
@@ -473,6 +514,32 @@ impl Parser<'_, '_, '_> {
             return Err(broken);
         }
         self.depth += 1;
+        let mut forms = vec![self.form(open)?];
+        let mut before = None;
+        while self.take(Kind::Bars).is_some() {
+            before = self.take(Kind::Dots);
+            if before.is_some() {
+                break;
+            }
+            forms.push(self.form(open)?);
+        }
+        self.depth -= 1;
+        let Some(close) = self.take(Kind::CloseBody) else {
+            return Err(self.wrong(open, "this `{` has no `}`", "each `{` needs a `}`"));
+        };
+        let mut otherwise = before.map(Otherwise::Before);
+        while let Some(form) = forms.pop() {
+            let body = Body { span: open.to(close), otherwise: otherwise.take(), ..form };
+            if forms.is_empty() {
+                return Ok(body);
+            }
+            otherwise = Some(Otherwise::Body(Box::new(body)));
+        }
+        Err(Broken)
+    }
+
+    /// One of the forms of a class: what stands up to `||` or `}`.
+    fn form(&mut self, open: Span) -> Read<Body> {
         let reported = self.problems.count();
         let formals = self.formals();
         let names = self.own_names(open)?;
@@ -480,12 +547,8 @@ impl Parser<'_, '_, '_> {
         let before = std::mem::take(&mut self.before);
         let statements = self.statements(false);
         (self.outside, self.before) = (around, before);
-        self.depth -= 1;
-        let Some(close) = self.take(Kind::CloseBody) else {
-            return Err(self.wrong(open, "this `{` has no `}`", "each `{` needs a `}`"));
-        };
         let whole = self.problems.count() == reported;
-        Ok(Body { span: open.to(close), formals, statements, whole })
+        Ok(Body { span: open, formals, statements, whole, otherwise: None })
     }
 
     /// What a compound's packets come from and go to.
@@ -514,7 +577,8 @@ impl Parser<'_, '_, '_> {
             Some(Kind::Variable) => {}
             Some(Kind::Dots) => {
                 let at = self.here();
-                self.wrong(at, "a class cannot be extended", "give the form a class of its own");
+                let hint = "write `{ BODY || ... }`";
+                self.wrong(at, "`...` stands behind the bodies that extend a class", hint);
                 self.at += 1;
                 self.take(Kind::Bars);
                 return list;
@@ -524,10 +588,6 @@ impl Parser<'_, '_, '_> {
         }
         loop {
             let keyword = self.take(Kind::Word);
-            if let Some(rest) = keyword.filter(|&span| self.of(span) == "__REST__") {
-                let hint = "give each argument a parameter";
-                self.wrong(rest, "`__REST__` is not supported", hint);
-            }
             match self.take(Kind::Variable) {
                 Some(variable) => list.push(Formal { keyword, variable }),
                 None => {
@@ -563,9 +623,14 @@ impl Parser<'_, '_, '_> {
             if matches!(self.kind(0), Some(Kind::Arrow | Kind::Pairs)) && before {
                 let at = self.here();
                 let hint = "inside of a class write `input` where packets come in";
-                return Err(self.wrong(at, "no element before this arrow", hint));
+                let arrow = if self.kind(0) == Some(Kind::Pairs) { "=>" } else { "->" };
+                let in_click = InClick::Reading(format!("syntax error near '{arrow}'"));
+                let problem = self.problems.add(at, "no element before this arrow");
+                problem.hint(hint).in_click(in_click);
+                return Err(Broken);
             }
-            let ends = matches!(self.kind(0), None | Some(Kind::Semicolon | Kind::CloseBody));
+            let ends =
+                matches!(self.kind(0), None | Some(Kind::Semicolon | Kind::CloseBody | Kind::Bars));
             if let (true, Some(&(arrow, _))) = (ends, chain.arrows.last()) {
                 let hint = "inside of a class write `output` where packets leave";
                 return Err(self.wrong(arrow, "no element behind this arrow", hint));
@@ -751,9 +816,6 @@ impl Parser<'_, '_, '_> {
             return Ok(Class::Named(self.name("a class")?));
         }
         let body = self.body()?;
-        if let Some(bars) = self.take(Kind::Bars) {
-            return Err(self.overloading(bars));
-        }
         Ok(Class::Compound(Box::new(body)))
     }
 

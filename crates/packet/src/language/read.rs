@@ -31,13 +31,22 @@ pub struct Language<'a, C: Classes + ?Sized> {
     variables: Vec<(&'a str, &'a str)>,
     library: Box<Library<'a>>,
     policy: OpenPolicy,
+    keeps_unknown: bool,
 }
 
 impl<'a, C: Classes + ?Sized> Language<'a, C> {
     /// Language with these classes, and nothing else.
     pub fn new(classes: &'a C) -> Self {
         let library = Box::new(|_: &str, _: &str| Err("libraries are not read here".to_owned()));
-        Self { classes, variables: Vec::new(), library, policy: OpenPolicy::default() }
+        let (variables, policy) = (Vec::new(), OpenPolicy::default());
+        Self { classes, variables, library, policy, keeps_unknown: false }
+    }
+
+    /// Leaves variables that nothing defines as they are, as Click does: no error.
+    #[must_use]
+    pub fn keeping_unknown(mut self, keeps: bool) -> Self {
+        self.keeps_unknown = keeps;
+        self
     }
 
     /// Gives `$name` a value, whatever the file defines it as.
@@ -91,7 +100,9 @@ impl<'a, C: Classes + ?Sized> Language<'a, C> {
         let templates = resolve(&sources, statements, &self.classes, &mut problems);
         let mut flat = match templates {
             None => return Err(problems.errors(&sources)),
-            Some(templates) => expand(&sources, &templates, &overrides, &mut problems),
+            Some(templates) => {
+                expand(&sources, &templates, (&overrides, self.keeps_unknown), &mut problems)
+            }
         };
         // What is missing because it could not be read must not be told as missing.
         let whole = problems.is_empty();

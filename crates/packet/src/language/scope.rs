@@ -6,17 +6,19 @@
 //! none can contain itself. What is wrong is reported here once, however often a compound is used; how
 //! large the whole would become is known before anything is expanded.
 //!
+//! A class may have several forms, of which arguments and used ports select one when it is expanded.
+//!
 //! Source: click(5). Differs: elements may be used before they are declared; a class may not be
-//! declared twice in one body; names of outputs (`ttl[expired]`) stand for their numbers.
+//! declared twice in one body, unless it extends the first one; names of outputs (`ttl[expired]`) stand for their numbers.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use super::class::{ClassSpec, Classes};
 use super::parse::{
-    Body, Chain, Class, Formal, Item, MOST_DEPTH, PortItem, Ports, Statement, What,
+    Body, Chain, Class, Formal, Item, MOST_DEPTH, Otherwise, PortItem, Ports, Statement, What,
 };
-use super::source::{Problem, Problems, Sources, Span, short};
+use super::source::{InClick, Problem, Problems, Sources, Span, short};
 use super::text::Text;
 
 /// Elements of a configuration at most, compounds counted as well.
@@ -42,6 +44,8 @@ pub(super) struct Template<'s> {
     pub inputs: u32,
     /// Outputs that it has as a compound.
     pub outputs: u32,
+    /// What the class is where its arguments or ports do not fit this one.
+    pub otherwise: Option<ClassRef>,
     /// All of it could be read and resolved: what it does not have is not there.
     whole: bool,
     /// What it expands to.
@@ -228,7 +232,8 @@ impl<'s> Resolver<'s, '_> {
         let size = self.size(name.or(span), &scope.parts, wires.len());
         let Scope { parts, defines, .. } = scope;
         let whole = true;
-        Template { depth, formals, defines, parts, wires, inputs, outputs, whole, size }
+        let otherwise = None;
+        Template { depth, formals, defines, parts, wires, inputs, outputs, otherwise, whole, size }
     }
 
     /// Size that a body expands to; reported where it is too large.
@@ -236,6 +241,7 @@ impl<'s> Resolver<'s, '_> {
         let mut size = Size { elements: 1, wires: wires as u64, levels: 1 };
         for part in parts {
             let inner = match part.class {
+                // The largest of its forms.
                 ClassRef::Template(number) => self.templates[number].size,
                 _ => Size { elements: 1, wires: 0, levels: 0 },
             };
@@ -291,9 +297,10 @@ impl<'s> Resolver<'s, '_> {
         let text = self.text(name);
         self.later.entry(text).or_insert(name);
         // Found before it is declared: inside, the name still means the outer class.
+        let extends = class.extends();
         let class = self.class(class, Some(name), depth);
         let map = self.visible.last_mut().expect("a body is open");
-        if let Some((_, first)) = map.insert(text, (class, name)) {
+        if let Some((_, first)) = map.insert(text, (class, name)).filter(|_| !extends) {
             self.problems
                 .add(name, format!("class `{}` is declared twice", short(text)))
                 .note(first, "first declared here");
@@ -308,17 +315,44 @@ impl<'s> Resolver<'s, '_> {
                 ClassRef::Unknown
             }),
             Class::Compound(body) => {
-                let Body { span, formals, statements, whole } = *body;
+                let Body { span, formals, statements, whole, otherwise } = *body;
+                let otherwise = match otherwise {
+                    None => None,
+                    Some(Otherwise::Body(body)) => {
+                        Some(self.class(Class::Compound(body), name, depth))
+                    }
+                    Some(Otherwise::Before(at)) => Some(self.before(name, at)),
+                };
                 self.visible.push(HashMap::new());
                 let reported = self.problems.count();
                 let mut template =
                     self.body(name, depth + 1, formals, statements, Some(span), whole);
                 template.whole = whole && self.problems.count() == reported;
+                template.otherwise = otherwise;
+                if let Some(ClassRef::Template(other)) = otherwise {
+                    let (own, other) = (&mut template.size, self.templates[other].size);
+                    own.elements = own.elements.max(other.elements);
+                    own.wires = own.wires.max(other.wires);
+                    own.levels = own.levels.max(other.levels);
+                }
                 self.visible.pop();
                 self.templates.push(template);
                 ClassRef::Template(self.templates.len() - 1)
             }
         }
+    }
+
+    /// What a class that is extended meant before.
+    fn before(&mut self, name: Option<Span>, at: Span) -> ClassRef {
+        let Some(name) = name else {
+            self.problems.add(at, "a class without a name extends nothing");
+            return ClassRef::Unknown;
+        };
+        self.find(self.text(name)).unwrap_or_else(|| {
+            let words = format!("there is no class `{}` to extend", short(self.text(name)));
+            self.problems.add(at, words);
+            ClassRef::Unknown
+        })
     }
 
     fn find(&self, name: &str) -> Option<ClassRef> {
@@ -332,7 +366,8 @@ impl<'s> Resolver<'s, '_> {
         let hint = self.near_class(name);
         let words = format!("unknown element class `{}`", short(name));
         let later = self.later.get(name).copied();
-        said_elsewhere(self.problems.add(at, words).maybe(hint), later);
+        let in_click = InClick::Reading(format!("undeclared element '{}'", short(name)));
+        said_elsewhere(self.problems.add(at, words).maybe(hint).in_click(in_click), later);
     }
 
     fn near_class(&mut self, name: &str) -> Option<String> {
@@ -704,6 +739,10 @@ impl<'s> Resolver<'s, '_> {
         let Some(part) = end.part else { return true };
         let ClassRef::Template(number) = scope.parts[part].class else { return true };
         let template = &self.templates[number];
+        // Which form it is depends on its ports.
+        if template.otherwise.is_some() {
+            return true;
+        }
         let count = if inputs { template.inputs } else { template.outputs };
         if end.port >= count && template.whole {
             let (name, port) = (short(&scope.parts[part].name), end.port);

@@ -170,11 +170,28 @@ impl Sources {
     }
 }
 
+/// How Click reports a problem: scripts of its users look for its words.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum InClick {
+    /// What could not be read: the router is not made.
+    Reading(String),
+    /// Ports that do not fit: the router is not initialized.
+    Checking(String),
+    /// Arguments of an element: below a heading that names it and its class.
+    Configuring {
+        /// Name and class.
+        element: (String, String),
+        /// What is wrong.
+        words: String,
+    },
+}
+
 /// Something wrong at a place.
 #[derive(Clone, Debug, Default)]
 pub struct Problem {
     at: Span,
     message: String,
+    in_click: Option<InClick>,
     hint: Option<String>,
     notes: Vec<(Span, String)>,
 }
@@ -183,6 +200,12 @@ impl Problem {
     /// Adds a remedy.
     pub fn hint(&mut self, words: impl Into<String>) -> &mut Self {
         self.hint = Some(words.into());
+        self
+    }
+
+    /// Adds how Click reports it.
+    pub fn in_click(&mut self, report: InClick) -> &mut Self {
+        self.in_click = Some(report);
         self
     }
 
@@ -295,6 +318,8 @@ pub struct Report {
     pub place: Place,
     /// What is wrong.
     pub message: String,
+    /// How Click reports it, where that differs.
+    pub in_click: Option<InClick>,
     /// The text that is wrong, shortened.
     pub token: String,
     /// The line, or as much of it as fits, and which of its characters are meant.
@@ -311,6 +336,7 @@ impl Report {
         Self {
             place: sources.place(problem.at),
             message: problem.message.clone(),
+            in_click: problem.in_click.clone(),
             token: short(sources.text(problem.at)),
             excerpt: excerpt(&sources.list[usize::from(problem.at.source)], problem.at),
             hint: problem.hint.clone(),
@@ -326,6 +352,7 @@ impl Report {
         Self {
             place: Place { file: Arc::clone(&source.name), line, column: 1 },
             message: "a mistake in a library, whose text is not shown here".to_owned(),
+            in_click: None,
             token: String::new(),
             excerpt: (String::new(), 0..0),
             hint: None,

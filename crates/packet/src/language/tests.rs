@@ -482,3 +482,38 @@ fn arguments_know_their_places_and_elements_their_names() {
          elementclass C { $x | a :: Idle($x, b); b :: Idle(1) }\n                                    ^^"
     );
 }
+
+#[test]
+fn a_class_has_several_forms() {
+    let forms = "elementclass X { $a | Queue($a) || $a, $b | input -> Queue($b $a) -> output ||
+        $a, __REST__ $r | Queue($a/$r) }";
+    assert_eq!(flat(&format!("{forms} X(1); X(1, 2, 3)")), "X@1/Queue@1(1) X@2/Queue@1(1/2, 3)");
+    assert_eq!(flat(&format!("{forms} X(1, 2)")), "X@1/Queue@1(1/2)", "no port is used");
+    assert_eq!(
+        flat(&format!("{forms} Idle -> x :: X(1, 2) -> Idle")),
+        "Idle@1() x/Queue@1(2 1) Idle@3()"
+    );
+    assert_eq!(
+        reported(&format!("{forms} X")),
+        "2:31 `X@1`: no form of its class has 0 arguments, 0 inputs and 0 outputs"
+    );
+    let by_ports =
+        "elementclass Y { input -> output || input -> Queue -> output; input [1] -> Idle }";
+    assert_eq!(flat(&format!("{by_ports} Idle -> Y -> Idle")), "Idle@1() Idle@3()");
+    assert_eq!(
+        flat(&format!("{by_ports} Idle -> y :: Y -> Idle; Idle -> [1] y")),
+        "Idle@1() y/Queue@1() y/Idle@2() Idle@3() Idle@4()"
+    );
+    let extended = "elementclass Queue { $a, $b | input -> Queue($a$b) -> output || ... }";
+    assert_eq!(
+        flat(&format!("{extended} Idle -> Queue(1, 2) -> Queue(7) -> Idle")),
+        "Idle@1() Queue@2/Queue@1(12) Queue@3(7) Idle@4()"
+    );
+    assert!(
+        reported("elementclass Zz { Idle || ... }").contains("there is no class `Zz` to extend")
+    );
+    assert_eq!(
+        flat("elementclass Z { __REST__ $r, K $k | Queue($k: $r) } Z(1, K 5, 2)"),
+        "Z@1/Queue@1(5: 1, 2)"
+    );
+}

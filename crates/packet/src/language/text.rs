@@ -211,6 +211,11 @@ impl Builder {
         self.text.push_str(&text.as_str()[range]);
     }
 
+    /// Whether nothing was added.
+    pub(super) fn is_empty(&self) -> bool {
+        self.text.is_empty()
+    }
+
     /// Adds `text` for what stands at `from`.
     pub(super) fn put(&mut self, text: &str, from: Span) {
         if !text.is_empty() {

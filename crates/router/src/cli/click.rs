@@ -8,13 +8,13 @@ use clap::{ArgAction, Args};
 use fingerpost_packet::OpenPolicy;
 use fingerpost_packet::handler::Handlers;
 use fingerpost_packet::handler::control_socket::Listen;
-use fingerpost_packet::language::Errors;
 
 use super::command::{Command, Exit, Failure, parsed};
 use super::output::message;
-use crate::click::ClickError;
 use crate::click::planned;
 use crate::click::single::{Single, SingleOptions, seconds_since, text_of};
+use crate::click::words;
+use crate::click::{ClickError, Given};
 use crate::sys;
 
 pub(super) const COMMAND: Command = Command {
@@ -78,9 +78,6 @@ struct Arguments {
     help: Option<bool>,
 }
 
-/// What Click reports when a configuration is refused.
-const REFUSED: &str = "Router could not be initialized!";
-
 fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut words = arguments.words.iter();
     let mut file = arguments.file.clone();
@@ -119,15 +116,14 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     };
     let refused = |error| match error {
         ClickError::Wrong(errors) => {
-            if report(&errors) {
-                eprintln!("{REFUSED}");
-            }
+            words::lines(&errors).iter().for_each(|line| eprintln!("{line}"));
             Failure::Reported(Exit::Failed)
         }
         error => Failure::from(error),
     };
+    let given = Given { variables: &variables, keeps_unknown: true };
     let planned = |policy: &OpenPolicy| {
-        planned(None, &name, &text, &variables, policy).map_err(|errors| refused(errors.into()))
+        planned(None, &name, &text, &given, policy).map_err(|errors| refused(errors.into()))
     };
     if flatten {
         let planned = planned(&OpenPolicy::check())?;
@@ -141,7 +137,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let sockets = arguments.unix_socket.iter().map(|path| Listen::Unix(path.display().to_string()));
     let options = SingleOptions {
         name,
-        variables: &variables,
+        given,
         sockets: arguments.port.iter().cloned().chain(sockets).collect(),
         reconfigures: arguments.allow_reconfigure,
         virtual_time: arguments.simtime,
@@ -157,41 +153,6 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         eprintln!("{} s", seconds_since(start));
     }
     Ok(())
-}
-
-/// Message of Click where an arrow has nothing before it: tools of its users look for it.
-const SYNTAX: (&str, &str) = ("no element before this arrow", "syntax error near '->'");
-
-/// Reports what is wrong with a configuration, in Click's form; whether all of it could be read.
-fn report(errors: &Errors) -> bool {
-    let mut about = String::new();
-    for error in &errors.reports {
-        let place = format!("{}:{}", error.place.file, error.place.line);
-        // An element's own words begin with its name and class.
-        let named = error.message.strip_prefix('`').and_then(|rest| {
-            let (name, rest) = rest.split_once("` (")?;
-            let (class, words) = rest.split_once("): ")?;
-            Some((format!("{place}: While configuring '{name} :: {class}':"), words))
-        });
-        match named {
-            Some((heading, words)) => {
-                if heading != about {
-                    eprintln!("{heading}");
-                }
-                eprintln!("  {words}");
-                about = heading;
-            }
-            None if error.message == SYNTAX.0 => {
-                eprintln!("{place}: {}", SYNTAX.1);
-                return false;
-            }
-            None => eprintln!("{place}: {}", error.message),
-        }
-        if let Some(hint) = &error.hint {
-            eprintln!("  hint: {hint}");
-        }
-    }
-    true
 }
 
 fn write_out(path: &Path, text: &str) -> Result<(), Failure> {

@@ -12,6 +12,8 @@ mod report;
 pub(crate) mod single;
 mod statistics;
 mod tracing;
+#[cfg(feature = "click")]
+pub(crate) mod words;
 mod workers;
 
 use std::collections::BTreeMap;
@@ -131,7 +133,7 @@ pub(crate) fn read(path: &Path, policy: &OpenPolicy) -> Result<Planned, ClickErr
     let name = path.display().to_string();
     let text =
         input::read_text(path).map_err(|source| ClickError::File { path: name.clone(), source })?;
-    Ok(planned(None, &name, &text, &[], policy)?)
+    Ok(planned(None, &name, &text, &Given::default(), policy)?)
 }
 
 /// Reads a configuration as [`configuration`] does, and plans it: after another one, if it takes its place.
@@ -142,15 +144,24 @@ pub(crate) fn planned(
     before: Option<&Plan>,
     name: &str,
     text: &str,
-    variables: &[(String, String)],
+    given: &Given<'_>,
     policy: &OpenPolicy,
 ) -> Result<Planned, Errors> {
-    let configuration = configuration(name, text, variables, policy)?;
+    let configuration = configuration(name, text, given, policy)?;
     let plan = Plan::after(before, &configuration, registry::all())?;
     Ok(Planned { configuration, plan })
 }
 
-/// Reads a configuration that is called `name`, with these values of its variables; what it requires as a library is found beside the file that requires it, where
+/// What a configuration is given besides.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Given<'a> {
+    /// Values of its variables.
+    pub(crate) variables: &'a [(String, String)],
+    /// Other variables stay as they are, as in Click.
+    pub(crate) keeps_unknown: bool,
+}
+
+/// Reads a configuration that is called `name`, with what it is given; what it requires as a library is found beside the file that requires it, where
 /// the policy allows it.
 ///
 /// # Errors
@@ -158,12 +169,15 @@ pub(crate) fn planned(
 pub(crate) fn configuration(
     name: &str,
     text: &str,
-    variables: &[(String, String)],
+    given: &Given<'_>,
     policy: &OpenPolicy,
 ) -> Result<Configuration, Errors> {
     let language = Language::new(registry::all().elements).opening(policy.clone());
-    let language =
-        variables.iter().fold(language, |language, (name, value)| language.define(name, value));
+    let language = language.keeping_unknown(given.keeps_unknown);
+    let language = given
+        .variables
+        .iter()
+        .fold(language, |language, (name, value)| language.define(name, value));
     language.library(|wanted, asking| library(wanted, asking, policy)).read(name, text)
 }
 
@@ -180,8 +194,8 @@ struct Request {
     text: String,
     /// What it may open.
     policy: OpenPolicy,
-    /// Where its result goes.
-    reply: Sender<Result<(), String>>,
+    /// Where its result goes; `None` where nobody can wait for it.
+    reply: Option<Sender<Result<(), String>>>,
 }
 
 /// A control socket, and what it is of.
@@ -265,6 +279,7 @@ impl Running {
         let hotconfig = Handler::write_opening("hotconfig", move |text, policy| {
             let (reply, answer) = channel();
             let gone = |_| "the router ends".to_owned();
+            let reply = Some(reply);
             let request = Request { text: text.to_owned(), policy: policy.clone(), reply };
             ask.send(request).map_err(|_| "the router ends".to_owned())?;
             answer.recv_timeout(LONGEST_ANSWER).map_err(gone)?
@@ -307,8 +322,10 @@ impl Running {
                 if replaced.is_ok() {
                     info!(target: "graph", "the configuration was replaced");
                 }
-                // The requester may have left.
-                let _ = reply.send(replaced.map_err(|error| error.to_string()));
+                if let Some(reply) = reply {
+                    // The requester may have left.
+                    let _ = reply.send(replaced.map_err(|error| error.to_string()));
+                }
             }
             if again() {
                 self.read_again();
@@ -355,7 +372,7 @@ impl Running {
     /// Runs another configuration from now on, which may open no more than the policy allows.
     fn replace(&mut self, text: &str, policy: &OpenPolicy) -> Result<(), ClickError> {
         let Planned { configuration, plan } =
-            planned(Some(&self.plan), &self.name, text, &[], policy)?;
+            planned(Some(&self.plan), &self.name, text, &Given::default(), policy)?;
         let ports = open_ports(&plan, &self.stands, &self.workers.pools(), &self.driven, policy)?;
         let opened = open_sockets(&plan, &self.always, &self.sockets, &self.service, policy)?;
         let pools = self.workers.pools();
@@ -480,7 +497,7 @@ pub(crate) fn is_one(path: &Path) -> Result<bool, String> {
     let Ok(text) = input::read_text(path) else { return Ok(false) };
     let Err(error) = toml::from_str::<toml::Table>(&text) else { return Ok(false) };
     let name = path.display().to_string();
-    let Err(errors) = configuration(&name, &text, &[], &OpenPolicy::check()) else {
+    let Err(errors) = configuration(&name, &text, &Given::default(), &OpenPolicy::check()) else {
         return Ok(true);
     };
     let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);

@@ -13,7 +13,7 @@ use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::time::{Duration, Instant};
 
 use fingerpost_lpm::registry as algorithms;
-use fingerpost_packet::element::click::only::{clock, console};
+use fingerpost_packet::element::click::only::{clock, console, time};
 use fingerpost_packet::graph::Graph;
 use fingerpost_packet::graph::worker::{Command, Event, Worker, WorkerOptions, clock_start};
 use fingerpost_packet::handler::control_socket::{Listen, SessionOptions};
@@ -24,8 +24,8 @@ use fingerpost_route::{Control, ControlOptions};
 
 use super::workers::{COUNTED_PORTS, FLOW_SEED};
 use super::{
-    ClickError, FRAME_BYTES, MOST_FRAMES, Planned, Request, SPARE_FRAMES, Socket, kept, open_ports,
-    open_sockets, planned,
+    ClickError, FRAME_BYTES, Given, MOST_FRAMES, Planned, Request, SPARE_FRAMES, Socket, kept,
+    open_ports, open_sockets, planned, words,
 };
 use crate::control::Service;
 use crate::sys;
@@ -44,8 +44,8 @@ const SLEEP: Duration = Duration::from_millis(5);
 pub(crate) struct SingleOptions<'a> {
     /// Name of the configuration, for messages and for what it requires.
     pub(crate) name: String,
-    /// Values of its variables.
-    pub(crate) variables: &'a [(String, String)],
+    /// What its configurations are given.
+    pub(crate) given: Given<'a>,
     /// Control sockets.
     pub(crate) sockets: Vec<Listen>,
     /// It may be replaced.
@@ -70,6 +70,7 @@ pub(crate) struct Single<'a> {
     events: Receiver<Event>,
     pool: Pool,
     handlers: Arc<Handlers>,
+    signals: Signals,
     service: Service,
     sockets: Vec<Socket>,
     ask: Sender<Request>,
@@ -111,6 +112,7 @@ impl<'a> Single<'a> {
         let (wishes, _) = sync_channel(1);
         if options.virtual_time {
             clock::begin(VIRTUAL_START_NS);
+            time::set_virtual(0);
         }
         let mut worker = Worker::new(WorkerOptions {
             plan: &plan,
@@ -129,7 +131,9 @@ impl<'a> Single<'a> {
             }
         }
         let (ask, requests) = channel();
-        let handlers = installed(&plan, configuration, &options, &ask, &service);
+        let parts = Parts::of(&options, &sockets);
+        let handlers = installed(&plan, configuration, &options, parts, &ask, &service);
+        let signals = Signals::of(&handlers);
         let now_ns = 0;
         Ok(Self {
             options,
@@ -139,6 +143,7 @@ impl<'a> Single<'a> {
             events,
             pool,
             handlers,
+            signals,
             service,
             sockets,
             ask,
@@ -154,39 +159,16 @@ impl<'a> Single<'a> {
         &self.handlers
     }
 
-    /// Elements that run when signals come, by their handler `signals`.
-    fn listeners(&self) -> Vec<(i32, String)> {
-        let elements = self.handlers.configuration().elements().iter();
-        let names = elements.map(|element| element.name.to_string());
-        let of = |name: String| {
-            let signals = self.handlers.read(&format!("{name}.signals"), "").unwrap_or_default();
-            let numbers: Vec<i32> =
-                signals.split_whitespace().filter_map(|n| n.parse().ok()).collect();
-            numbers.into_iter().map(move |number| (number, name.clone()))
-        };
-        names.flat_map(of).collect()
-    }
-
     /// Runs until an element or a handler ends it, or `stop` returns true.
     pub(crate) fn run(&mut self, stop: &mut dyn FnMut() -> bool) {
-        let listeners = self.listeners();
-        let mut signals: Vec<i32> = listeners.iter().map(|(signal, _)| *signal).collect();
-        signals.sort_unstable();
-        signals.dedup();
-        sys::catch_these(&signals);
         while !self.plan.is_stopped() {
-            for &signal in &signals {
-                if sys::take_signal(signal) {
-                    for (_, name) in listeners.iter().filter(|(number, _)| *number == signal) {
-                        // A script reports its own errors.
-                        let _ = self.handlers.write(&format!("{name}.run"), "");
-                    }
-                }
-            }
+            self.signals.hand_out(&self.handlers);
             if stop() {
                 return;
             }
-            if !self.options.virtual_time {
+            if self.options.virtual_time {
+                time::set_virtual(self.now_ns);
+            } else {
                 self.now_ns = u64::try_from(clock_start().elapsed().as_nanos()).unwrap_or(u64::MAX);
             }
             let received = self.worker.round_at(self.now_ns);
@@ -196,9 +178,13 @@ impl<'a> Single<'a> {
                 }
             }
             while let Ok(Request { text, policy, reply }) = self.requests.try_recv() {
-                let replaced = self.replace(&text, &policy).map_err(|error| error.to_string());
-                // The requester may have left.
-                let _ = reply.send(replaced);
+                let replaced = self.replace(&text, &policy).map_err(|error| words::text(&error));
+                match (reply, replaced) {
+                    // The requester may have left.
+                    (Some(reply), replaced) => drop(reply.send(replaced)),
+                    (None, Err(error)) => error.lines().for_each(console::warn),
+                    (None, Ok(())) => {}
+                }
             }
             let idle = received == 0 && !self.worker.is_active();
             if self.options.virtual_time {
@@ -242,7 +228,7 @@ impl<'a> Single<'a> {
     /// Runs another configuration from now on.
     fn replace(&mut self, text: &str, policy: &OpenPolicy) -> Result<(), ClickError> {
         let Planned { configuration, plan } =
-            planned(Some(&self.plan), &self.options.name, text, self.options.variables, policy)?;
+            planned(Some(&self.plan), &self.options.name, text, &self.options.given, policy)?;
         let opened = open_sockets(&plan, &[], &self.sockets, &self.service, policy)?;
         let graph = Graph::after(&self.plan, &plan, &self.pool);
         if self.commands.send(Command::Replace(Box::new(graph))).is_err() || self.worker.obey() {
@@ -250,9 +236,64 @@ impl<'a> Single<'a> {
         }
         self.sockets.extend(opened);
         self.plan = plan;
+        let sockets = Parts::of(&self.options, &self.sockets);
         self.handlers =
-            installed(&self.plan, configuration, &self.options, &self.ask, &self.service);
+            installed(&self.plan, configuration, &self.options, sockets, &self.ask, &self.service);
+        self.signals = Signals::of(&self.handlers);
         Ok(())
+    }
+}
+
+/// Handlers of the driver's control sockets, which are no elements of the configuration: names and values.
+struct Parts(Vec<(String, Vec<(&'static str, String)>)>);
+
+impl Parts {
+    fn of(options: &SingleOptions<'_>, sockets: &[Socket]) -> Self {
+        let given = |(of, _): &&Socket| options.sockets.contains(&of.0);
+        let one = |(number, ((listen, _), server)): (usize, &Socket)| {
+            // Click's names.
+            let behind = if number == 0 { String::new() } else { format!("@{number}") };
+            let name = format!("click_driver@@ControlSocket{behind}");
+            let port = server.port().map(|port| ("port", port.to_string()));
+            let rows = [("class", "ControlSocket".to_owned()), ("config", listen.to_string())];
+            let named = ("name", name.clone());
+            (name, rows.into_iter().chain([named]).chain(port).collect())
+        };
+        Self(sockets.iter().filter(given).enumerate().map(one).collect())
+    }
+}
+
+/// Elements that run when signals come, by number of the signal.
+struct Signals(Vec<(i32, String)>);
+
+impl Signals {
+    /// Those of a configuration, whose signals are caught from now on.
+    fn of(handlers: &Handlers) -> Self {
+        let elements = handlers.configuration().elements().iter();
+        let of = |name: String| {
+            let signals = handlers.read(&format!("{name}.signals"), "").unwrap_or_default();
+            let numbers: Vec<i32> =
+                signals.split_whitespace().filter_map(|n| n.parse().ok()).collect();
+            numbers.into_iter().map(move |number| (number, name.clone()))
+        };
+        let found: Vec<_> = elements.map(|element| element.name.to_string()).flat_map(of).collect();
+        let mut numbers: Vec<i32> = found.iter().map(|(number, _)| *number).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        sys::catch_these(&numbers);
+        Self(found)
+    }
+
+    /// Runs the elements of each signal that came.
+    fn hand_out(&self, handlers: &Handlers) {
+        let mut came: Vec<i32> = Vec::new();
+        for (number, name) in &self.0 {
+            if came.contains(number) || sys::take_signal(*number) {
+                came.push(*number);
+                // A script reports its own errors.
+                let _ = handlers.write(&format!("{name}.run"), "");
+            }
+        }
     }
 }
 
@@ -261,6 +302,7 @@ fn installed(
     plan: &Plan,
     configuration: Configuration,
     options: &SingleOptions<'_>,
+    Parts(parts): Parts,
     ask: &Sender<Request>,
     service: &Service,
 ) -> Arc<Handlers> {
@@ -270,14 +312,25 @@ fn installed(
         Ok(())
     }));
     if options.reconfigures {
-        let ask = ask.clone();
+        let (ask, driver) = (ask.clone(), std::thread::current().id());
         handlers = handlers.global(Handler::write_opening("hotconfig", move |text, policy| {
             let (reply, answer) = channel();
+            // A script of the thread that carries it out cannot wait for it.
+            let within = std::thread::current().id() == driver;
+            let reply = Some(reply).filter(|_| !within);
             let request = Request { text: text.to_owned(), policy: policy.clone(), reply };
             let gone = || "the router ends".to_owned();
             ask.send(request).map_err(|_| gone())?;
+            if within {
+                return Ok(());
+            }
             answer.recv_timeout(super::workers::LONGEST_ANSWER).map_err(|_| gone())?
         }));
+    }
+    for (name, rows) in parts {
+        for (handler, value) in rows {
+            handlers = handlers.outside(&name, Handler::read(handler, move || value.clone()));
+        }
     }
     let handlers = Arc::new(handlers);
     plan.installed().install(&handlers);

@@ -206,6 +206,12 @@ impl ControlServer {
         Ok(Self { wake: Some(wake), thread: Some(thread), place, _claimed: claimed })
     }
 
+    /// Its TCP port; `None` of a Unix socket.
+    pub(crate) fn port(&self) -> Option<u16> {
+        let tcp = self._claimed.is_none();
+        self.place.parse().ok().filter(|_| tcp).map(|place: SocketAddr| place.port())
+    }
+
     /// Where it listens: address and port, or a path.
     pub(crate) fn place(&self) -> &str {
         &self.place

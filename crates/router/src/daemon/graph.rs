@@ -72,7 +72,12 @@ impl RunningGraph {
         match &self.swapped {
             None => built_in(Some(&self.plan), states, self.node.as_ref()),
             Some(ConfigText { file, text }) => {
-                let configuration = click::configuration(file, text, &[], &OpenPolicy::default())?;
+                let configuration = click::configuration(
+                    file,
+                    text,
+                    &click::Given::default(),
+                    &OpenPolicy::default(),
+                )?;
                 router_graph::plan_of(Some(&self.plan), &configuration, states)
             }
         }

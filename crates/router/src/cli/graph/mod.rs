@@ -54,5 +54,5 @@ fn read(path: &Path) -> Result<Result<Configuration, Errors>, Failure> {
     let name = path.display().to_string();
     let text = input::read_text_or_stdin(path)
         .map_err(|error| Failure::outside(error.kind(), format_args!("{name}: {error}")))?;
-    Ok(click::configuration(&name, &text, &[], &OpenPolicy::check()))
+    Ok(click::configuration(&name, &text, &click::Given::default(), &OpenPolicy::check()))
 }

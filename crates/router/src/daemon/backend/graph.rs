@@ -126,7 +126,8 @@ impl View<'_> {
         // Who sends it is the daemon's user, or root.
         let policy = OpenPolicy::default();
         let configuration =
-            click::configuration(&text.file, &text.text, &[], &policy).map_err(wrong)?;
+            click::configuration(&text.file, &text.text, &click::Given::default(), &policy)
+                .map_err(wrong)?;
         let states = self.graph.features.states();
         let plan = plan_of(Some(self.graph.plan()), &configuration, states).map_err(wrong)?;
         if let Some(device) = plan.devices().iter().find(|device| device.used) {

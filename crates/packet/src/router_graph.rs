@@ -341,7 +341,8 @@ mod tests {
         world.neighbor(6, 2);
         world.action("10.0.1.7/32", ForwardingAction::Adjacency(4));
         router.bench.forwarding = world.forwarding();
-        let sent = router.poll();
+        let mut sent = router.poll();
+        sent.sort_by_key(|sent| sent.1[12..14].to_vec());
         assert_eq!((sent.len(), router.graph.held().received), (2, 0));
         assert_eq!((&sent[0].1[..6], sent[0].1[22]), (&neighbor_mac(4).0[..], 63));
         assert_eq!((&sent[1].1[..6], sent[1].1[21]), (&neighbor_mac(6).0[..], 63));

@@ -3,6 +3,7 @@
 
 mod dry_run;
 mod element;
+mod ending;
 pub mod plan;
 mod port_set;
 pub mod run;
@@ -13,7 +14,8 @@ pub mod worker;
 pub use crate::frame::counters::{Instance, NodeCounters};
 pub use dry_run::{DryRun, DryRunError};
 pub use element::{Context, Element, Held, Inputs, Transmit};
+pub use ending::Ending;
 pub use plan::Plan;
-pub use run::{Graph, Round};
-pub(crate) use setup::{Around, Devices, Kept, Shown};
+pub use run::{Graph, RECEIVED, Round};
+pub(crate) use setup::{Around, Devices, Kept, Relay, Shown};
 pub use setup::{Device, ElementClass, Exit, Installed, Made, Receives, Registry, Setup};

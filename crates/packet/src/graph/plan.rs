@@ -9,13 +9,12 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use fingerpost_lpm::NextHopId;
 
 use super::{
-    Around, Device, Devices, Element, ElementClass, Installed, Instance, Kept, Made, Receives,
-    Registry, Setup, Shown,
+    Around, Device, Devices, Element, ElementClass, Ending, Installed, Instance, Kept, Made,
+    Receives, Registry, Relay, Setup, Shown,
 };
 use crate::handler::Handlers;
 use crate::handler::control_socket::{Listen, SessionOptions};
@@ -67,7 +66,7 @@ pub struct Node {
     /// Pulling inputs by number.
     pub inputs: Vec<Option<Upstream>>,
     /// Queues behind its outputs that hold it back.
-    pub(super) heeds: Vec<NodeId>,
+    pub(super) waits_for: Vec<NodeId>,
     made: Made,
     kept: Option<Kept>,
 }
@@ -81,6 +80,11 @@ impl Node {
     /// It has a turn in each round.
     pub(super) fn polled(&self) -> bool {
         self.made.polled
+    }
+
+    /// Input that a pulled output pulls from, where the element has no part in that.
+    pub(super) fn relay(&self) -> Option<&Relay> {
+        self.made.relay.as_ref()
     }
 }
 
@@ -103,8 +107,7 @@ pub struct Plan {
     tables: HashMap<usize, Shown>,
     /// Where those of other ports do.
     rest: Option<NodeId>,
-    stop: Arc<AtomicBool>,
-    managers: Arc<AtomicUsize>,
+    ending: Ending,
     installed: Installed,
     gateways: Arc<Gateways>,
     warnings: Vec<Report>,
@@ -221,8 +224,7 @@ impl Plan {
 
     /// Whether an element requested the end.
     pub fn is_stopped(&self) -> bool {
-        // Relaxed: whoever looks does so again and again.
-        self.stop.load(Relaxed) && self.managers.load(Relaxed) == 0
+        self.ending.is_reached()
     }
 
     /// Where the handlers are put that its elements may call.
@@ -232,7 +234,7 @@ impl Plan {
 
     /// Requests the end, as an element may.
     pub fn request_stop(&self) {
-        self.stop.store(true, Relaxed);
+        self.ending.request();
     }
 
     /// What the route table of a node finds at this moment for a packet: by the gateway that is noted of it, where one
@@ -267,8 +269,7 @@ struct Planner<'a> {
     /// What elements share with those that name them.
     shared: HashMap<usize, Kept>,
     gateways: Arc<Gateways>,
-    stop: Arc<AtomicBool>,
-    managers: Arc<AtomicUsize>,
+    ending: Ending,
     installed: Installed,
     nodes: Vec<Node>,
     entries: Vec<Option<NodeId>>,
@@ -302,8 +303,7 @@ impl<'a> Planner<'a> {
             given,
             // Packets that go on into the new graph carry numbers of the old one.
             gateways: before.map(|plan| plan.gateways.clone()).unwrap_or_default(),
-            stop: Arc::default(),
-            managers: Arc::default(),
+            ending: Ending::default(),
             installed: Installed::default(),
             nodes: Vec::with_capacity(elements.len()),
             entries: Vec::new(),
@@ -324,8 +324,7 @@ impl<'a> Planner<'a> {
         planner.wire();
         mark_back_edges(&mut planner.nodes);
         let devices = planner.devices.list;
-        let Self { nodes, entries, rest, stop, managers, installed, gateways, tables, .. } =
-            planner;
+        let Self { nodes, entries, rest, ending, installed, gateways, tables, .. } = planner;
         Some(Plan {
             nodes,
             registry,
@@ -333,8 +332,7 @@ impl<'a> Planner<'a> {
             entries,
             tables,
             rest,
-            stop,
-            managers,
+            ending,
             installed,
             gateways,
             warnings: Vec::new(),
@@ -348,8 +346,7 @@ impl<'a> Planner<'a> {
             inputs: element.inputs,
             outputs: element.outputs,
             gateways: &self.gateways,
-            stop: &self.stop,
-            managers: &self.managers,
+            ending: &self.ending,
             installed: &self.installed,
             policy: self.configuration.policy(),
             drivers: self.registry.drivers,
@@ -397,7 +394,7 @@ impl<'a> Planner<'a> {
             class,
             outputs: vec![None; element.outputs as usize],
             inputs: vec![None; element.inputs as usize],
-            heeds: Vec::new(),
+            waits_for: Vec::new(),
             made,
             kept,
         });
@@ -437,8 +434,8 @@ impl<'a> Planner<'a> {
             }
         }
         for at in 0..self.nodes.len() {
-            if self.nodes[at].made.heeds {
-                self.nodes[at].heeds = self.queues_behind(at).unwrap_or_default();
+            if self.nodes[at].made.waits_for_room {
+                self.nodes[at].waits_for = self.queues_behind(at).unwrap_or_default();
             }
         }
         // Only now it is known which inputs pull.
@@ -483,12 +480,19 @@ impl<'a> Planner<'a> {
     }
 
     fn refuse_pull_cycles(&mut self) {
-        let pulls = |node: usize, input: usize| {
-            let upstream = self.nodes[node].inputs.get(input)?;
-            Some(upstream.map(|upstream| usize::from(upstream.node)))
+        // A relay counts as two, one of its first output and one of the second, which pulls from input 0 alone.
+        let pulls = |part: usize, input: usize| {
+            if part % 2 == 1 && input > 0 {
+                return None;
+            }
+            let upstream = self.nodes[part / 2].inputs.get(input)?;
+            Some(upstream.map(|Upstream { node, output, .. }| {
+                let node = usize::from(node);
+                2 * node + usize::from(output > 0 && self.nodes[node].relay().is_some())
+            }))
         };
-        for (node, _) in closing(self.nodes.len(), pulls) {
-            let element = &self.configuration.elements()[node];
+        for (part, _) in closing(2 * self.nodes.len(), pulls) {
+            let element = &self.configuration.elements()[part / 2];
             let words = "pulls packets in a circle, which would never end";
             let words = format!("`{}` {words}", short(&element.name));
             self.problems.add(element.place, words).hint("put a Queue between");

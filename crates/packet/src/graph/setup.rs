@@ -6,10 +6,9 @@
 use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-use super::{Context, Element};
+use super::{Context, Element, Ending};
 use crate::device::{DRIVERS, Driver};
 use crate::frame::counters::{Count, Instance, PerWorker};
 use crate::frame::{Batch, DropReason, Packet};
@@ -70,19 +69,9 @@ pub struct Setup<'a> {
     pub outputs: u32,
     /// Gateways of the whole graph: packets carry the numbers of in `Meta::hop`.
     pub gateways: &'a Arc<Gateways>,
-    /// Set by an element to end the router.
-    pub stop: &'a Arc<AtomicBool>,
-    /// Elements that decide what the end is: while there is one, [`Setup::stop`] is an event to it.
-    #[cfg_attr(
-        not(feature = "click"),
-        expect(dead_code, reason = "elements of Click alone use it")
-    )]
-    pub(crate) managers: &'a Arc<AtomicUsize>,
+    /// By which an element ends the router.
+    pub ending: &'a Ending,
     /// The handlers of the graph, once they are installed.
-    #[cfg_attr(
-        not(feature = "click"),
-        expect(dead_code, reason = "elements of Click alone use it")
-    )]
     pub(crate) installed: &'a Installed,
     /// What it may open: files that arguments name are opened by this, and by nothing else.
     pub policy: &'a OpenPolicy,
@@ -336,6 +325,9 @@ impl Devices {
 /// Makes an instance for a worker.
 pub(crate) type Make = Arc<dyn Fn(Instance) -> Box<dyn Element> + Send + Sync>;
 
+/// Input that each pulled output pulls from.
+pub(crate) type Relay = Arc<dyn Fn(u16) -> u16 + Send + Sync>;
+
 /// Which packets enter the graph at an element.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Receives {
@@ -354,11 +346,12 @@ pub struct Made {
     pub(crate) make: Make,
     pub(crate) handlers: Vec<Handler>,
     pub(crate) polled: bool,
-    pub(crate) heeds: bool,
+    pub(crate) waits_for_room: bool,
     pub(crate) holds_back: bool,
     pub(crate) receives: Receives,
     pub(crate) holds: usize,
     pub(crate) control_socket: Option<(Listen, SessionOptions)>,
+    pub(crate) relay: Option<Relay>,
 }
 
 impl Made {
@@ -368,11 +361,12 @@ impl Made {
             make: Arc::new(move |instance| Box::new(make(instance))),
             handlers: Vec::new(),
             polled: false,
-            heeds: false,
+            waits_for_room: false,
             holds_back: false,
             receives: Receives::Nothing,
             holds: 0,
             control_socket: None,
+            relay: None,
         }
     }
 
@@ -386,8 +380,8 @@ impl Made {
     /// It is a source that queues behind it hold back: its turns read [`Inputs::room`](super::Inputs::room). A source
     /// whose output is pulled has no turns.
     #[must_use]
-    pub fn heeds(mut self) -> Self {
-        self.heeds = true;
+    pub fn waits_for_room(mut self) -> Self {
+        self.waits_for_room = true;
         self
     }
 
@@ -416,6 +410,14 @@ impl Made {
     #[must_use]
     pub fn control_socket(mut self, listen: Listen, options: SessionOptions) -> Self {
         self.control_socket = Some((listen, options));
+        self
+    }
+
+    /// Its outputs, where they are pulled, pull from the input that this names, and what comes is not processed: it may
+    /// be pulled from while it pulls itself. Output 0 alone pulls from other inputs than the first.
+    #[must_use]
+    pub fn relays(mut self, input: impl Fn(u16) -> u16 + Send + Sync + 'static) -> Self {
+        self.relay = Some(Arc::new(input));
         self
     }
 

@@ -19,8 +19,8 @@ use crate::frame::counters::WorkerCounters;
 use crate::frame::wire::{ETHER_BYTES, EtherMut, IP4_BYTES, IP6_BYTES, Ip4Mut, Ip6Mut, ether};
 use crate::frame::{BATCH, Batch, DropReason, Meta, Packet, Pool};
 use crate::graph::{
-    Around, Context, Devices, Element, ElementClass, Graph, Inputs, Installed, Made, Plan, Round,
-    Setup, Transmit,
+    Around, Context, Devices, Element, ElementClass, Ending, Graph, Inputs, Installed, Made, Plan,
+    Round, Setup, Transmit,
 };
 use crate::handler::Handlers;
 use crate::language::open_policy::OpenPolicy;
@@ -342,8 +342,7 @@ fn configured(class: &ElementClass, config: &str) -> Result<Made, String> {
         inputs: 1,
         outputs: 8,
         gateways: &Arc::default(),
-        stop: &Arc::default(),
-        managers: &Arc::default(),
+        ending: &Ending::default(),
         installed: &Installed::default(),
         policy: &OpenPolicy::default(),
         drivers: crate::device::DRIVERS,

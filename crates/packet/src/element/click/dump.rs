@@ -6,14 +6,13 @@
 
 use std::fs::File;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::device::Port;
 use crate::device::pcap::Pcap;
 use crate::frame::counters::{Count, PerWorker};
 use crate::frame::{BATCH, Batch, DropReason};
-use crate::graph::{Context, Element, ElementClass, Inputs, Made, Setup};
+use crate::graph::{Context, Element, ElementClass, Ending, Inputs, Made, Setup};
 use crate::handler::Handler;
 use crate::language::{Arg, ClassSpec, ConfigError};
 
@@ -27,7 +26,7 @@ pub(crate) const FROM: ElementClass = ElementClass {
         let special = setup.args.keyword("SPECIAL");
         setup.args.finish()?;
         let file = file?;
-        let stop = stop?.unwrap_or(false).then(|| setup.stop.clone());
+        let stop = stop?.unwrap_or(false).then(|| setup.ending.clone());
         let burst: usize = burst?.unwrap_or(32);
         let reader = Mutex::new(open(setup, &file, special?.unwrap_or(false))?);
         let counts = setup.keep::<PerWorker<Count>>();
@@ -95,7 +94,7 @@ pub(crate) const TO: ElementClass = ElementClass {
 struct FromDump {
     /// Reader, until the end of the file.
     reader: Option<Pcap>,
-    stop: Option<Arc<AtomicBool>>,
+    stop: Option<Ending>,
     burst: usize,
     count: Arc<Count>,
 }
@@ -113,8 +112,7 @@ impl Element for FromDump {
         if read.is_err() || batch.len() < wanted {
             self.reader = None;
             if let Some(stop) = &self.stop {
-                // Relaxed: whoever stops the router looks now and then.
-                stop.store(true, Relaxed);
+                stop.request();
             }
         }
     }

@@ -19,6 +19,7 @@ use fingerpost_lpm::simd::Ticks;
 use fingerpost_route::{Forwarding, ResolveRequest};
 
 use super::plan::{Edge, NodeId, Plan, Upstream};
+use super::setup::Relay;
 use super::{Context, Element, Held, Inputs, Transmit};
 use crate::frame::counters::{Instance, NodeCounters, WorkerCounters};
 use crate::frame::{BATCH, Batch, Decision, DropReason, Meta, Packet, Pool, ROUNDS_SHIFT};
@@ -72,13 +73,16 @@ struct Node {
     outputs: Box<[Option<Edge>]>,
     inputs: Box<[Option<Upstream>]>,
     /// Queues behind the outputs that hold it back.
-    heeds: Box<[NodeId]>,
+    waits_for: Box<[NodeId]>,
+    /// Input that a pulled output pulls from, where the element has no part in that.
+    relay: Option<Relay>,
 }
 
 impl Node {
     /// Packets that the emptiest queue behind the outputs of a node takes.
     fn room(nodes: &[Self], at: usize) -> usize {
-        let rooms = nodes[at].heeds.iter().map(|&queue| nodes[usize::from(queue)].element.room());
+        let rooms =
+            nodes[at].waits_for.iter().map(|&queue| nodes[usize::from(queue)].element.room());
         rooms.max().unwrap_or(usize::MAX)
     }
 }
@@ -122,7 +126,8 @@ impl Graph {
                 element: node.element(instance),
                 outputs: node.outputs.clone().into_boxed_slice(),
                 inputs: node.inputs.clone().into_boxed_slice(),
-                heeds: node.heeds.clone().into_boxed_slice(),
+                waits_for: node.waits_for.clone().into_boxed_slice(),
+                relay: node.relay().cloned(),
             })
             .collect();
         let most = nodes.iter().map(|node| node.outputs.len()).max().unwrap_or(0);
@@ -378,6 +383,11 @@ impl Inputs for Puller<'_> {
         let at = usize::from(upstream.node);
         let mut emitted = Vec::new();
         let cx = &mut cx.of_node(&self.counters[at]);
+        if let Some(relay) = &self.nodes[at].relay {
+            let input = relay(upstream.output);
+            self.of(at).pull(input, into, cx);
+            return self.came(into.len() - before);
+        }
         // The plan refuses circles of elements that pull, so none pulls from itself.
         let mut element = std::mem::replace(&mut self.nodes[at].element, Box::new(Away));
         match upstream.through {
@@ -397,12 +407,7 @@ impl Inputs for Puller<'_> {
             }
         }
         self.nodes[at].element = element;
-        let came = into.len() - before;
-        if came > 0 {
-            self.work.active = true;
-            self.counters[self.at].batches.add(1);
-            self.counters[self.at].packets.add(came as u64);
-        }
+        self.came(into.len() - before);
     }
 
     fn room(&self) -> usize {
@@ -411,6 +416,15 @@ impl Inputs for Puller<'_> {
 }
 
 impl Puller<'_> {
+    /// Counts what a pull brought.
+    fn came(&mut self, packets: usize) {
+        if packets > 0 {
+            self.work.active = true;
+            self.counters[self.at].batches.add(1);
+            self.counters[self.at].packets.add(packets as u64);
+        }
+    }
+
     fn of(&mut self, at: usize) -> Puller<'_> {
         Puller { at, nodes: self.nodes, counters: self.counters, work: self.work }
     }
@@ -497,7 +511,7 @@ impl Work {
         self.flush(node, counts, counters);
     }
 
-    /// Makes tasks of emitted packets.
+    /// Makes tasks of emitted packets, in their order: a task ends where the output changes.
     fn emitted(
         &mut self,
         node: &Node,
@@ -508,12 +522,16 @@ impl Work {
         if emitted.is_empty() {
             return;
         }
+        let mut last = None;
         for (output, packet) in emitted.drain(..) {
             let output = usize::from(output);
             let Some(Some(edge)) = node.outputs.get(output) else {
                 drop_counted(DropReason::Unwired, &packet.meta, counts, counters);
                 continue;
             };
+            if last.replace(output).is_some_and(|last| last != output) {
+                self.flush(node, counts, counters);
+            }
             let mut batch = self.outs[output].take().unwrap_or_else(|| self.batch());
             if let Err(packet) = batch.push(packet) {
                 self.task(*edge, batch, counts, counters);

@@ -208,6 +208,22 @@ impl<'t> TracedInputs<'_, 't> {
         let Self { nodes, counters, work, tracer, .. } = self;
         TracedInputs { at, nodes, counters, work, tracer, came: Came::default() }
     }
+
+    /// Counts what a pull at an input brought behind the first `before` packets, and notes which are followed.
+    fn came(&mut self, input: u16, before: usize, into: &Batch) {
+        let packets = into.len() - before;
+        if packets > 0 {
+            self.work.active = true;
+            self.counters[self.at].batches.add(1);
+            self.counters[self.at].packets.add(packets as u64);
+        }
+        for i in before..into.len() {
+            let number = into.frame_number(i);
+            if self.tracer.borrow().follows(number) {
+                self.came.0.push((number, input));
+            }
+        }
+    }
 }
 
 impl Inputs for TracedInputs<'_, '_> {
@@ -221,6 +237,12 @@ impl Inputs for TracedInputs<'_, '_> {
         let (at, tracer, counters) = (usize::from(upstream.node), self.tracer, self.counters);
         let mut emitted = Vec::new();
         let cx = &mut cx.of_node(&counters[at]);
+        if let Some(relay) = &self.nodes[at].relay {
+            // The element has no part in that, and is pulled from again within.
+            let from = relay(upstream.output);
+            self.of(at).pull(from, into, cx);
+            return self.came(input, before, into);
+        }
         let mut element = std::mem::replace(&mut self.nodes[at].element, Box::new(Away));
         match upstream.through {
             None => {
@@ -268,18 +290,7 @@ impl Inputs for TracedInputs<'_, '_> {
             }
         }
         self.nodes[at].element = element;
-        let came = into.len() - before;
-        if came > 0 {
-            self.work.active = true;
-            self.counters[self.at].batches.add(1);
-            self.counters[self.at].packets.add(came as u64);
-        }
-        for i in before..into.len() {
-            let number = into.frame_number(i);
-            if self.tracer.borrow().follows(number) {
-                self.came.0.push((number, input));
-            }
-        }
+        self.came(input, before, into);
     }
 
     fn room(&self) -> usize {

@@ -21,7 +21,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         let stop = setup.args.keyword("STOP");
         setup.args.keyword::<usize>("BUFFER")?;
         setup.args.finish()?;
-        let stop = stop?.unwrap_or(false).then(|| setup.stop.clone());
+        let stop = stop?.unwrap_or(false).then(|| setup.ending.clone());
         let inputs = setup.inputs as usize;
         let ordered = Arc::new(AtomicBool::new(true));
         let shown = ordered.clone();

@@ -4,6 +4,7 @@
 //! point otherwise.
 
 use crate::element::click::only::clock;
+use crate::element::support::time;
 use crate::language::Value;
 
 /// Names of the functions; the element has a handler for each.
@@ -163,8 +164,7 @@ fn join(
 
 /// A number below the only bound, or between two.
 fn random(bounds: &[Number]) -> Result<String, String> {
-    use std::hash::{BuildHasher, Hasher, RandomState};
-    let word = RandomState::new().build_hasher().finish();
+    let word = time::random_word();
     let (low, high) = match bounds {
         [] => (0, i64::MAX),
         [Number::Whole(bound)] => (0, bound.saturating_sub(1)),

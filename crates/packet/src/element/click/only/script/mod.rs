@@ -20,9 +20,9 @@ mod text;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use crate::element::click::only::caller::Caller;
+use crate::element::support::caller::Caller;
 use crate::frame::{Batch, DropReason};
-use crate::graph::{Context, Element, ElementClass, Inputs, Made, Setup};
+use crate::graph::{Context, Element, ElementClass, Ending, Inputs, Made, Setup};
 use crate::handler::Handler;
 use crate::language::{ClassSpec, ConfigError, Role, Value};
 
@@ -97,19 +97,18 @@ fn configure(setup: &mut Setup<'_>, kind: Kind) -> Result<Made, ConfigError> {
     if kind == Kind::Driver {
         program = program.or_pause();
     }
-    let (stop, managers) = (setup.stop.clone(), setup.managers.clone());
-    let script =
-        Script::new(setup.name().to_owned(), kind, program, Caller::of(setup), stop, managers);
+    let ending = setup.ending.clone();
+    let script = Script::new(setup.name().to_owned(), kind, program, Caller::of(setup), ending);
     let script = Arc::new(script);
     let made_one = AtomicBool::new(false);
-    let (outputs, stop) = (setup.outputs, setup.stop.clone());
+    let (outputs, ending) = (setup.outputs, setup.ending.clone());
     let mut made = Made::new({
         let script = script.clone();
         move |instance| Runner {
             // Relaxed: instances are made by one thread, that of the first worker first.
             works: !instance.is_dry_run() && !made_one.swap(true, Relaxed),
             script: script.clone(),
-            stop: stop.clone(),
+            ending: ending.clone(),
             outputs,
         }
     });
@@ -156,7 +155,7 @@ fn configure(setup: &mut Setup<'_>, kind: Kind) -> Result<Made, ConfigError> {
 struct Runner {
     script: Arc<Script>,
     works: bool,
-    stop: Arc<AtomicBool>,
+    ending: Ending,
     outputs: u32,
 }
 
@@ -190,9 +189,9 @@ impl Element for Runner {
         self.script.set_now(cx.now_ns);
         // An end that is requested before it began is one that it waits for.
         self.script.run();
-        // Relaxed: whoever requested it does nothing else by it. The script's own request is none to itself.
+        // The script's own request is none to itself.
         let manages = self.script.kind == Kind::Driver && self.script.is_running();
-        if manages && self.stop.swap(false, Relaxed) {
+        if manages && self.ending.take() {
             self.script.end_requested();
             self.script.run();
         }

@@ -4,14 +4,15 @@
 //! element; nothing is locked while a handler is called, so that it may use the script's own.
 
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::functions;
 use super::text::{Values, expand, first_word, plain, words};
-use crate::element::click::only::caller::Caller;
 use crate::element::click::only::console;
+use crate::element::support::caller::Caller;
+use crate::graph::Ending;
 use crate::handler::HandlerError;
 use crate::language::Value;
 
@@ -192,8 +193,7 @@ pub(crate) struct Script {
     pub(crate) kind: Kind,
     program: Program,
     caller: Caller,
-    stop: Arc<AtomicBool>,
-    managers: Arc<AtomicUsize>,
+    ending: Ending,
     state: Mutex<State>,
     /// Runs under way, each within the one before.
     depth: AtomicUsize,
@@ -207,17 +207,16 @@ impl Script {
         kind: Kind,
         program: Program,
         caller: Caller,
-        stop: Arc<AtomicBool>,
-        managers: Arc<AtomicUsize>,
+        ending: Ending,
     ) -> Self {
         let drives = kind == Kind::Driver;
         if drives {
-            managers.fetch_add(1, Relaxed);
+            ending.manage();
         }
         let running = matches!(kind, Kind::Active | Kind::Driver);
         let state = State { running, manages: drives, written: true, ..State::default() };
         let (state, depth, now_ns) = (Mutex::new(state), AtomicUsize::new(0), AtomicU64::new(0));
-        Self { name, kind, program, caller, stop, managers, state, depth, now_ns }
+        Self { name, kind, program, caller, ending, state, depth, now_ns }
     }
 
     /// Notes the time of a round of its worker, by which handlers in other threads go as well.
@@ -345,8 +344,8 @@ impl Script {
         let mut state = self.state();
         state.running = false;
         if std::mem::take(&mut state.manages) {
-            self.managers.fetch_sub(1, Relaxed);
-            self.stop.store(true, Relaxed);
+            self.ending.leave();
+            self.ending.request();
         }
         came
     }
@@ -463,7 +462,7 @@ impl Script {
     }
 
     fn stop(&self) -> Next {
-        self.stop.store(true, Relaxed);
+        self.ending.request();
         Next::End(Came::Ended)
     }
 

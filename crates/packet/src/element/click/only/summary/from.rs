@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Cursor, Read};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::fields::{Described, Field, protocol};
@@ -13,7 +12,7 @@ use crate::element::support::setting::Setting;
 use crate::frame::counters::{Count, PerWorker};
 use crate::frame::wire::protocol::TCP;
 use crate::frame::{ANNOTATION_BYTES, Batch};
-use crate::graph::{Context, Element, ElementClass, Inputs, Made, Setup};
+use crate::graph::{Context, Element, ElementClass, Ending, Inputs, Made, Setup};
 use crate::language::{Arg, ClassSpec, ConfigError, Value};
 
 pub(crate) const FROM: ElementClass = ElementClass {
@@ -59,7 +58,7 @@ pub(crate) const FROM: ElementClass = ElementClass {
             checksum: checksum?.unwrap_or(false),
             timing: timing?.unwrap_or(false),
         };
-        let stop = stop?.unwrap_or(false).then(|| setup.stop.clone());
+        let stop = stop?.unwrap_or(false).then(|| setup.ending.clone());
         let lines = Mutex::new(lines);
         let counts = setup.keep::<PerWorker<Count>>();
         let made = Made::new({
@@ -81,7 +80,7 @@ pub(crate) const FROM: ElementClass = ElementClass {
         let halt = active.clone();
         let made = made
             .polled()
-            .heeds()
+            .waits_for_room()
             .counter("count", &counts)
             .command("stop", move || halt.change(|_| false));
         Ok(active.handled(made, "active"))
@@ -176,7 +175,7 @@ struct Source {
     /// Time of the first packet, and of the clock when it left.
     began: Option<(i64, u64)>,
     active: Setting<bool>,
-    stop: Option<Arc<AtomicBool>>,
+    stop: Option<Ending>,
     count: Arc<Count>,
 }
 
@@ -198,8 +197,7 @@ impl Source {
                 Ok(0) | Err(_) => {
                     self.lines = None;
                     if let Some(stop) = &self.stop {
-                        // Relaxed: whoever looks does so again and again.
-                        stop.store(true, Relaxed);
+                        stop.request();
                     }
                 }
                 Ok(_) => self.next = self.form.read(&String::from_utf8_lossy(&line)),

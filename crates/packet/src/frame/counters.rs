@@ -87,6 +87,11 @@ impl<T: Default> PerWorker<T> {
         self.list().iter().map(|counts| read(counts)).fold(0, u64::wrapping_add)
     }
 
+    /// The greatest of what `read` finds of the workers; 0 without any.
+    pub fn greatest(&self, read: impl Fn(&T) -> u64) -> u64 {
+        self.list().iter().map(|counts| read(counts)).max().unwrap_or(0)
+    }
+
     /// Looks at the counts of each worker.
     pub fn each(&self, look: impl FnMut(&T)) {
         self.list().iter().map(AsRef::as_ref).for_each(look);

@@ -178,7 +178,7 @@ mod tests {
         let arp = [&[0, 1, 8, 0, 6, 4, 0, 2][..], &near, &[10, 0, 0, 7], &us, &[10, 0, 0, 1]];
         let arp = [&us[..], &near, &[8, 6], &arp.concat(), &[0; 18]].concat();
         assert_eq!(tried(&rig, &arp).unwrap().pop().unwrap(), "0 a Dropped(Consumed)");
-        assert_eq!(rig.read("a.table"), "10.0.0.7 02:00:00:00:00:07\n");
+        assert_eq!(rig.read("a.table"), "10.0.0.7 1 02-00-00-00-00-07 0.000000\n");
         assert_eq!((rig.read("a.responses"), rig.read("a.queries")), ("0".into(), "0".into()));
         rig.write("rt.set", "192.0.2.0/24 1");
         rig.write("s.switch", "1");

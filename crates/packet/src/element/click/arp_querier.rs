@@ -2,7 +2,7 @@
 //! `ARPQuerier(10.0.0.1/24, 02:00:00:00:00:01)`.
 //!
 //! Source: Click's `ARPQuerier`; RFC 826, RFC 1122 2.3.2, RFC 5227. Ports, waiting and resolution are those of
-//! [`super::querier`]. Addresses are kept for `TIMEOUT` (5 minutes), and confirmed after `POLL_TIMEOUT` (a minute).
+//! [`super::querier`]; Click queries more often than the second that RFC 1122 recommends. Addresses are kept for `TIMEOUT` (5 minutes), and confirmed after `POLL_TIMEOUT` (a minute).
 //! Only a packet that is for us makes a new entry; any updates one that is there. Refused are senders that no
 //! host is: groups, ourselves, and with `ONLINK true` those outside of the prefix that is given. Without it the prefix
 //! is that of the broadcast address, as in Click.
@@ -34,13 +34,16 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         // Of two addresses or one there is no broadcast (RFC 3021).
         let last = Some(own.prefix.last()).filter(|_| own.prefix.len() < 31);
         let addr = Setting::new(Ipv4Addr::from_bits(own.addr));
+        let broadcast = broadcast?.or(last.map(Ipv4Addr::from_bits)).unwrap_or(Ipv4Addr::BROADCAST);
+        let broadcast = Setting::new(broadcast);
         let protocol = ByArp {
             addr: addr.clone(),
             mac,
             subnet: Some(own.prefix).filter(|prefix| onlink && prefix.len() < 32),
-            broadcast: broadcast?.map(Ipv4Addr::to_bits).or(last),
+            broadcast: broadcast.clone(),
         };
-        Ok(addr.handled(given?.made(protocol, setup), "ipaddr"))
+        let made = broadcast.handled(given?.made(protocol, setup), "broadcast");
+        Ok(addr.handled(made, "ipaddr"))
     },
 };
 
@@ -67,7 +70,7 @@ struct ByArp {
     mac: Mac,
     /// Where all neighbors are, where others are refused.
     subnet: Option<Prefix<u32>>,
-    broadcast: Option<u32>,
+    broadcast: Setting<Ipv4Addr>,
 }
 
 impl ByArp {
@@ -84,6 +87,7 @@ impl Protocol for ByArp {
     const POLL_NS: u64 = 60_000_000_000;
     const LIFE_NS: u64 = 300_000_000_000;
     const QUERIES: &'static str = "ARP queries";
+    const REPEATS: bool = false;
 
     fn mac(&self) -> Mac {
         self.mac
@@ -104,7 +108,7 @@ impl Protocol for ByArp {
         match addr.to_be_bytes() {
             [0, 0, 0, 0] => Some(Err(DropReason::MartianDestination)),
             [255, 255, 255, 255] => Some(Ok(Mac([0xff; 6]))),
-            _ if self.broadcast == Some(addr) => Some(Ok(Mac([0xff; 6]))),
+            _ if self.broadcast.get().to_bits() == addr => Some(Ok(Mac([0xff; 6]))),
             // RFC 1112, 6.4.
             [224..=239, b, c, d] => Some(Ok(Mac([1, 0, 0x5e, b & 0x7f, c, d]))),
             _ => None,
@@ -141,6 +145,7 @@ mod tests {
     use crate::element::click::arp_responder::arp_frame;
     use crate::element::click::neighbors::{Neighbor, Neighbors};
     use crate::element::click::querier::{FAILED, Querier, Settings};
+    use crate::element::support::waiting::{Bounds, KEYS, PER_KEY};
     use crate::frame::Hop;
     use crate::frame::wire::arp::REPLY;
     use crate::graph::{Element, Exit};
@@ -194,8 +199,11 @@ mod tests {
             seen(&rig.receive("ip", &[&packet(7, 4), &packet(8, 5), &packet(7, 6)])),
             "out4 out6 "
         );
-        assert_eq!(rig.read("q.table"), "10.0.0.7 02:00:00:00:09:07\n");
-        assert_eq!((rig.read("q.count"), rig.read("q.responses")), ("1".into(), "1".into()));
+        assert_eq!(
+            rig.read("q.table"),
+            "10.0.0.7 1 02-00-00-00-09-07 0.000000\n10.0.0.8 0 FF-FF-FF-FF-FF-FF 0.000000\n"
+        );
+        assert_eq!((rig.read("q.count"), rig.read("q.responses")), ("2".into(), "1".into()));
         assert_eq!(rig.dropped(DropReason::Consumed), 1);
         rig.graph.stop(&mut rig.bench.round());
         assert_eq!(rig.dropped(DropReason::Shutdown), 2);
@@ -236,10 +244,10 @@ mod tests {
         rig.bench.now_ns = 6 * SECOND;
         rig.poll();
         let sent = rig.receive("ip", &[&packet(7, 2), &packet(7, 3)]);
-        assert_eq!(seen(&sent[..2]), "out2 out3 ");
+        assert_eq!(seen(&sent[1..]), "out2 out3 ");
         let mut want = request(peer(7).addr);
         want[..6].copy_from_slice(&peer(7).mac.0);
-        assert_eq!(sent[2..], [("query".to_owned(), want)], "asked once, and alone");
+        assert_eq!(sent[..1], [("query".to_owned(), want)], "asked once, and alone");
         rig.bench.now_ns = 11 * SECOND;
         rig.poll();
         let sent = rig.receive("ip", &[&packet(7, 4)]);
@@ -268,8 +276,8 @@ mod tests {
         assert_eq!([read("q.queries"), read("q.length"), read("q.drops")], [1100, 768, 332]);
         let sent = rig.receive("ip", &[&packet(7, 2)]);
         assert_eq!(
-            (sent.len(), seen(&sent[..1]).as_str(), sent[1].0.as_str()),
-            (2, "out2 ", "query")
+            (sent.len(), sent[0].0.as_str(), seen(&sent[1..]).as_str()),
+            (2, "query", "out2 ")
         );
         // A second later it is asked again, if it was silent.
         rig.bench.now_ns = 7 * SECOND;
@@ -312,11 +320,11 @@ mod tests {
         // What is said to others changes what is known, and no more.
         rig.receive("arp", &[&good]);
         rig.receive("arp", &[&arp_frame(REQUEST, from([6; 6], peer(7).addr), other)]);
-        assert_eq!(rig.read("q.table"), "10.0.0.7 06:06:06:06:06:06\n");
+        assert_eq!(rig.read("q.table"), "10.0.0.7 1 06-06-06-06-06-06 0.000000\n");
         // But not what somebody wrote by hand.
         rig.write("q.insert", "10.0.0.7 2:0:0:0:0:77");
         rig.receive("arp", &[&good]);
-        assert_eq!(rig.read("q.table"), "10.0.0.7 02:00:00:00:00:77\n");
+        assert_eq!(rig.read("q.table"), "10.0.0.7 1 02-00-00-00-00-77 0.000000\n");
         rig.write("q.delete", "10.0.0.7");
         assert_eq!(rig.read("q.count"), "0");
         for (handler, text) in
@@ -370,7 +378,10 @@ mod tests {
         rig.receive("ip", &frames);
         assert_eq!((rig.read("q.length"), rig.dropped(DropReason::HoldFull)), ("3".into(), 2));
         rig.receive("arp", &[&arp_frame(REPLY, peer(8), OURS), &arp_frame(REPLY, peer(7), OURS)]);
-        assert_eq!(rig.read("q.table"), "10.0.0.8 02:00:00:00:09:08\n");
+        assert_eq!(
+            rig.read("q.table"),
+            "10.0.0.7 0 FF-FF-FF-FF-FF-FF 0.000000\n10.0.0.8 1 02-00-00-00-09-08 0.000000\n"
+        );
         assert!(rig.handlers.write("q.insert", "10.0.0.9 2:0:0:0:0:9").is_err());
         assert_eq!(rig.read("q.stats"), "3 packets killed\n1 ARP queries sent\n");
     }
@@ -381,7 +392,7 @@ mod tests {
             addr: Setting::new(Ipv4Addr::from_bits(OURS.addr)),
             mac: OURS.mac,
             subnet: None,
-            broadcast: None,
+            broadcast: Setting::new(Ipv4Addr::BROADCAST),
         };
         let settings = Settings {
             protocol,
@@ -390,8 +401,11 @@ mod tests {
             queries: 1,
             failed: Exit::by(FAILED, DropReason::HostUnreachable),
             gateways: gateways.clone(),
+            repeats: true,
+            broadcast_poll: false,
         };
-        Querier::new(settings, table.clone(), 16, Arc::default())
+        let bounds = Bounds { packets: 16, keys: KEYS, per_key: PER_KEY, quick: false };
+        Querier::new(settings, table.clone(), bounds, Arc::default())
     }
 
     #[test]

@@ -6,9 +6,11 @@
 //! at input 1, each with its Ethernet header, and are consumed. Queries leave by output 1, where it is used, else by
 //! output 0.
 //!
-//! While an address is unknown it is queried once a second, and its packets wait, as [`crate::element::support::waiting`] bounds
-//! them. After 3 seconds they leave by output 2, where it is used, with the note that an ICMP error is made of, or
-//! end here; for some seconds then others do so at once, while the query is repeated.
+//! While an address is unknown its packets wait, as [`crate::element::support::waiting`] bounds them. `NDSolicitor`, and any
+//! whose output 2 is used, query it once a second. After 3 seconds the packets leave by output 2, with the note that an ICMP error is
+//! made of, or end here; for some seconds then others do so at once, while the query is repeated. An `ARPQuerier` without
+//! output 2 does as Click's: packets wait until `TIMEOUT`, and each may cause a query, of which ten are a tenth of a
+//! second apart and the others two seconds.
 //!
 //! Addresses are kept for `TIMEOUT`, and confirmed after `POLL_TIMEOUT` by querying the host itself. All workers learn
 //! what one does ([`super::neighbors`]).
@@ -16,7 +18,7 @@
 use std::any::Any;
 use std::fmt::Display;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use fingerpost_route::Mac;
@@ -24,7 +26,9 @@ use fingerpost_route::Mac;
 use super::front::{HEADER, grow};
 use super::neighbors::{FOREVER, Neighbor, Neighbors, Station, View};
 use crate::element::support::setting::value;
-use crate::element::support::waiting::{PATIENCE_NS, QUERY_NS, Share, Waiting};
+use crate::element::support::waiting::{
+    Bounds, KEYS, PATIENCE_NS, PER_KEY, QUERY_NS, Share, Waiting,
+};
 use crate::frame::counters::{Count, PerWorker};
 use crate::frame::wire::EtherMut;
 use crate::frame::{Batch, Cause, DropReason, Packet};
@@ -47,6 +51,8 @@ pub(super) trait Protocol: Clone + Send + Sync + 'static {
     const LIFE_NS: u64;
     /// Name of its queries.
     const QUERIES: &'static str;
+    /// Whether queries are repeated by time where output 2 is not used, too.
+    const REPEATS: bool;
 
     /// Link address that queries come from.
     fn mac(&self) -> Mac;
@@ -83,6 +89,9 @@ pub(super) const fn spec(name: &'static str) -> ClassSpec {
 pub(super) struct Given {
     capacity: Option<u16>,
     entries: Option<usize>,
+    per_entry: Option<u16>,
+    /// Known hosts are queried by broadcast, too.
+    pub(super) broadcast_poll: bool,
     timeout: Option<Duration>,
     poll: Option<Duration>,
 }
@@ -91,9 +100,19 @@ impl Given {
     pub(super) fn read(setup: &mut Setup<'_>) -> Result<Self, ConfigError> {
         let capacity = setup.args.keyword("CAPACITY");
         let entries = setup.args.keyword("ENTRY_CAPACITY");
+        let per_entry = setup.args.keyword("ENTRY_PACKET_CAPACITY");
+        let broadcast_poll = setup.args.keyword("BROADCAST_POLL");
         let timeout = setup.args.keyword("TIMEOUT");
         let poll = setup.args.keyword("POLL_TIMEOUT");
-        Ok(Self { capacity: capacity?, entries: entries?, timeout: timeout?, poll: poll? })
+        Ok(Self {
+            capacity: capacity?,
+            // Click's: without a bound.
+            entries: entries?.filter(|&entries| entries > 0),
+            per_entry: per_entry?.filter(|&packets| packets > 0),
+            broadcast_poll: broadcast_poll?.unwrap_or(false),
+            timeout: timeout?,
+            poll: poll?,
+        })
     }
 
     /// The element.
@@ -105,9 +124,19 @@ impl Given {
             Some(time) => u64::try_from(time.as_nanos()).unwrap_or(FOREVER),
             None => usual,
         };
+        let life_ns = ns(self.timeout, P::LIFE_NS);
+        let repeats = P::REPEATS || setup.outputs > u32::from(FAILED);
+        let bounds = Bounds {
+            packets: capacity,
+            keys: self.entries.unwrap_or(KEYS),
+            per_key: self.per_entry.or(self.capacity).unwrap_or(PER_KEY),
+            quick: !repeats,
+        };
         let settings = Settings {
             protocol,
-            life_ns: ns(self.timeout, P::LIFE_NS),
+            repeats,
+            broadcast_poll: self.broadcast_poll,
+            life_ns,
             poll_ns: ns(self.poll, P::POLL_NS),
             queries: u16::from(setup.outputs > 1),
             failed: setup.exit(FAILED, DropReason::HostUnreachable),
@@ -125,9 +154,9 @@ impl Given {
                 kept.1.set_capacity(entries);
                 kept.1.clone()
             };
-            Querier::new(settings.clone(), table, capacity, kept.0.add(instance))
+            Querier::new(settings.clone(), table, bounds, kept.0.add(instance))
         });
-        handled::<P>(made.polled().holds(capacity.into()), &shown)
+        handled::<P>(made.polled().holds(capacity.into()), &shown, life_ns)
     }
 }
 
@@ -145,24 +174,58 @@ const REPLIES: u16 = 1;
 pub(super) const FAILED: u16 = 2;
 
 #[derive(Default)]
-pub(super) struct Counts {
+pub(super) struct Counts<A> {
     queries: Count,
     responses: Count,
     drops: Count,
     /// Packets that wait.
     length: Count,
+    /// Time of the last look.
+    now_ns: Count,
+    /// Addresses that are not known yet, each with the time at which it was first wanted.
+    wanted: Mutex<Vec<(A, u64)>>,
 }
 
-/// What workers and handlers share.
-type Shared<A> = (PerWorker<Counts>, Arc<Neighbors<A>>);
+/// Addresses that are not known yet: so many are shown as they come, more once a millisecond.
+const SHOWN_AT_ONCE: usize = 16;
+const SHOWN_NS: u64 = 1_000_000;
 
-fn handled<P: Protocol>(made: Made, shared: &Arc<Shared<P::Addr>>) -> Made {
-    let read = |name, value: fn(&Counts) -> u64| {
+/// What workers and handlers share.
+type Shared<A> = (PerWorker<Counts<A>>, Arc<Neighbors<A>>);
+
+/// Entries of the table, the oldest first: address, link address if it is known, and time of the last news.
+fn listed<A: Station>(shared: &Shared<A>, life_ns: u64) -> Vec<(A, Option<Mac>, u64)> {
+    let now_ns = shared.0.greatest(|counts| counts.now_ns.read());
+    let age_ns = |at_ns: u64| if at_ns == FOREVER { 0 } else { now_ns.saturating_sub(at_ns) };
+    let known = shared.1.all();
+    let of = |&(addr, entry): &(A, Neighbor)| {
+        let age_ns = age_ns(entry.heard_ns);
+        (addr, Some(entry.mac).filter(|_| age_ns < life_ns || life_ns == FOREVER), age_ns)
+    };
+    let mut all: Vec<_> = known.iter().map(of).collect();
+    shared.0.each(|counts| {
+        let wanted = counts.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        for &(addr, since_ns) in wanted.iter() {
+            // Who still waits for an address keeps it: it is not older than what is forgotten.
+            let age_ns = age_ns(since_ns).min(life_ns);
+            match all.iter_mut().find(|entry| entry.0 == addr) {
+                Some(entry) => entry.2 = entry.2.min(age_ns),
+                None => all.push((addr, None, age_ns)),
+            }
+        }
+    });
+    all.sort_by_key(|&(addr, _, age_ns)| (std::cmp::Reverse(age_ns), addr));
+    all
+}
+
+fn handled<P: Protocol>(made: Made, shared: &Arc<Shared<P::Addr>>, life_ns: u64) -> Made {
+    let read = |name, value: fn(&Counts<P::Addr>) -> u64| {
         let shared = shared.clone();
         Handler::read(name, move || shared.0.sum(value).to_string())
     };
     let stats = shared.clone();
-    let [shown, count, insert, delete, clear] = [(); 5].map(|()| shared.1.clone());
+    let [shown, count] = [(); 2].map(|()| shared.clone());
+    let [insert, delete, clear] = [(); 3].map(|()| shared.1.clone());
     made.handler(read("queries", |counts| counts.queries.read()))
         .handler(read("responses", |counts| counts.responses.read()))
         .handler(read("drops", |counts| counts.drops.read()))
@@ -172,12 +235,15 @@ fn handled<P: Protocol>(made: Made, shared: &Arc<Shared<P::Addr>>) -> Made {
             let queries = stats.0.sum(|counts| counts.queries.read());
             format!("{drops} packets killed\n{queries} {} sent\n", P::QUERIES)
         }))
-        .handler(Handler::read("count", move || count.all().len().to_string()))
+        .handler(Handler::read("count", move || listed(&count, life_ns).len().to_string()))
         .handler(Handler::read("table", move || {
-            let line = |(addr, entry): (P::Addr, Neighbor)| {
-                format!("{} {}\n", P::Text::from(addr), entry.mac)
+            let line = |(addr, mac, age_ns): (P::Addr, Option<Mac>, u64)| {
+                let (known, mac) = (u8::from(mac.is_some()), mac.unwrap_or(Mac([0xff; 6])));
+                let mac = mac.to_string().replace(':', "-").to_uppercase();
+                let (s, us) = (age_ns / 1_000_000_000, age_ns / 1000 % 1_000_000);
+                format!("{} {known} {mac} {s}.{us:06}\n", P::Text::from(addr))
             };
-            shown.all().into_iter().map(line).collect()
+            listed(&shown, life_ns).into_iter().map(line).collect()
         }))
         .handler(Handler::write("insert", move |text| {
             let (addr, mac) = text.trim().split_once(' ').unwrap_or((text, ""));
@@ -196,6 +262,9 @@ fn handled<P: Protocol>(made: Made, shared: &Arc<Shared<P::Addr>>) -> Made {
 #[derive(Clone)]
 pub(super) struct Settings<P> {
     pub(super) protocol: P,
+    /// Queries are repeated by time, and packets do not wait for longer than [`PATIENCE_NS`].
+    pub(super) repeats: bool,
+    pub(super) broadcast_poll: bool,
     pub(super) life_ns: u64,
     pub(super) poll_ns: u64,
     /// Output of queries.
@@ -212,7 +281,10 @@ pub(super) struct Querier<P: Protocol> {
     /// Hosts being probed. Apart, so that a sweep through addresses that nobody has
     /// takes no room from them (RFC 6583).
     confirming: Waiting<P::Addr>,
-    counts: Arc<Counts>,
+    bounds: Bounds,
+    counts: Arc<Counts<P::Addr>>,
+    /// When the addresses that are not known were last shown, and how many they were.
+    shown: (u64, usize),
     /// What was learned just now, kept for its memory.
     learned: Vec<P::Addr>,
     /// The same, of packets that waited.
@@ -232,15 +304,17 @@ impl<P: Protocol> Querier<P> {
     pub(super) fn new(
         settings: Settings<P>,
         table: Arc<Neighbors<P::Addr>>,
-        capacity: u16,
-        counts: Arc<Counts>,
+        bounds: Bounds,
+        counts: Arc<Counts<P::Addr>>,
     ) -> Self {
         Self {
             settings,
             view: View::new(table),
-            waiting: Waiting::new(capacity),
-            confirming: Waiting::new(0),
+            waiting: Waiting::bounded(bounds),
+            confirming: Waiting::bounded(Bounds { packets: 0, keys: KEYS, ..bounds }),
+            bounds,
             counts,
+            shown: (0, 0),
             learned: Vec::new(),
             released: Vec::new(),
         }
@@ -274,11 +348,26 @@ impl<P: Protocol> Querier<P> {
         }
     }
 
-    /// Queries an address: by broadcast, or at the host that had it.
-    fn query(&self, addr: P::Addr, known: Option<Mac>, cx: &mut Context<'_>) {
+    /// Queries an address: by broadcast, or at the host that had it. The query has the annotations of its cause.
+    fn query(
+        &self,
+        addr: P::Addr,
+        known: Option<Mac>,
+        cause: Option<(&Batch, usize)>,
+        cx: &mut Context<'_>,
+    ) {
         // Without a free frame it is queried again a second later.
         let Some(mut packet) = cx.pool.alloc() else { return };
+        let known = known.filter(|_| !self.settings.broadcast_poll);
         if self.settings.protocol.query(addr, known, &mut packet) {
+            if let Some((batch, i)) = cause {
+                packet.meta.vlan = batch.meta()[i].vlan;
+                if let Some(of_cause) = batch.annotations(i)
+                    && let Some(annotations) = packet.annotations_mut()
+                {
+                    *annotations = *of_cause;
+                }
+            }
             self.counts.queries.add(1);
             cx.originate(self.settings.queries, packet);
         }
@@ -338,7 +427,7 @@ impl<P: Protocol> Querier<P> {
         };
         let down = wait.failed_ns.is_some_and(|at| now_ns.saturating_sub(at) < HOLD_DOWN_NS);
         if due {
-            self.query(addr, None, cx);
+            self.query(addr, None, Some((batch, i)), cx);
         }
         if down {
             self.counts.drops.add(1);
@@ -355,15 +444,22 @@ impl<P: Protocol> Querier<P> {
 
     fn has_room(&mut self, addr: P::Addr, cx: &mut Context<'_>) -> bool {
         let counts = &self.counts;
-        self.waiting.has_room(addr, &mut |packet| {
+        let drop = &mut |packet| {
             counts.drops.add(1);
             cx.drop_packet(packet, DropReason::HoldFull);
-        })
+        };
+        if self.waiting.has_room(addr, drop) {
+            return true;
+        }
+        let first = self.waiting.replace_first(addr);
+        let replaced = first.is_some();
+        first.into_iter().for_each(drop);
+        replaced
     }
 
     fn packets(&mut self, batch: &mut Batch, cx: &mut Context<'_>) {
         // What has waited is emitted, behind the batch; so that none overtakes it, all are then.
-        let emitting = self.follow(cx);
+        let mut emitting = self.follow(cx);
         for i in 0..batch.len() {
             let to = match self.way(batch, i, cx.now_ns) {
                 Verdict::To(mac) => mac,
@@ -372,7 +468,9 @@ impl<P: Protocol> Querier<P> {
                     let waits = self.confirming.wait(addr, Share::Gateway, cx.now_ns, &mut |_| ());
                     let due = waits.is_some_and(|(_, due)| due);
                     if due {
-                        self.query(addr, Some(mac), cx);
+                        self.query(addr, Some(mac), Some((batch, i)), cx);
+                        // The query is the first of what is emitted.
+                        emitting = true;
                     }
                     mac
                 }
@@ -408,10 +506,12 @@ impl<P: Protocol> Querier<P> {
         if !new && !table.knows(addr) {
             return;
         }
+        let fresh_ns = QUERY_NS.min(self.settings.poll_ns / 2);
+        self.confirming.forget_key(addr);
         // An entry by hand stays what it is; and what was heard just now is no news to all workers.
         let settled = |entry: Neighbor| {
             entry.heard_ns == FOREVER
-                || entry.mac == mac && (!confirms || entry.age_ns(now_ns) < QUERY_NS)
+                || entry.mac == mac && (!confirms || entry.age_ns(now_ns) < fresh_ns)
                 || entry.mac != mac && !moves
         };
         if self.view.get(addr).is_some_and(settled) {
@@ -432,8 +532,30 @@ impl<P: Protocol> Querier<P> {
         }
     }
 
-    fn count_length(&self) {
+    fn count_length(&mut self, now_ns: u64) {
         self.counts.length.set(self.waiting.held().total() as u64);
+        self.counts.now_ns.set(now_ns);
+        let (at_ns, shown) = self.shown;
+        let keys = self.waiting.keys();
+        let few = keys <= SHOWN_AT_ONCE && (keys > 0 || shown > 0);
+        let due = keys != shown && now_ns.saturating_sub(at_ns) >= SHOWN_NS;
+        if few || due {
+            let mut wanted = self.counts.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+            wanted.clear();
+            wanted.extend(self.waiting.all());
+            self.shown = (now_ns, keys);
+        }
+    }
+
+    /// The turn of an address that no time but `TIMEOUT` ends the wait for.
+    fn turn_without_repeats(&mut self, now_ns: u64) -> Option<P::Addr> {
+        let (life_ns, view) = (self.settings.life_ns, &self.view);
+        let (addr, wait) = self.waiting.turn()?;
+        let old = now_ns.saturating_sub(wait.queried_ns) > life_ns;
+        if wait.is_empty() && (old || view.get(addr).is_some()) {
+            self.waiting.forget();
+        }
+        old.then_some(addr)
     }
 }
 
@@ -449,13 +571,22 @@ impl<P: Protocol> Element for Querier<P> {
         } else {
             self.packets(batch, cx);
         }
-        self.count_length();
+        self.count_length(cx.now_ns);
     }
 
     fn poll(&mut self, _: &mut Batch, _: &mut dyn Inputs, cx: &mut Context<'_>) {
         self.follow(cx);
         let now_ns = cx.now_ns;
         for _ in 0..self.waiting.keys().min(TURNS) {
+            if !self.settings.repeats {
+                let Some(addr) = self.turn_without_repeats(now_ns) else { continue };
+                let counts = &self.counts;
+                self.waiting.release(addr, |packet| {
+                    counts.drops.add(1);
+                    cx.drop_packet(packet, DropReason::HostUnreachable);
+                });
+                continue;
+            }
             let Some((addr, wait)) = self.waiting.turn() else { break };
             if wait.is_empty() {
                 let after = if wait.failed_ns.is_some() { HOLD_DOWN_NS } else { QUERY_NS };
@@ -472,7 +603,7 @@ impl<P: Protocol> Element for Querier<P> {
                     failed.emit(packet, cx);
                 });
             } else if wait.is_due(now_ns) {
-                self.query(addr, None, cx);
+                self.query(addr, None, None, cx);
             }
         }
         for _ in 0..self.confirming.keys().min(TURNS) {
@@ -481,7 +612,7 @@ impl<P: Protocol> Element for Querier<P> {
                 self.confirming.forget();
             }
         }
-        self.count_length();
+        self.count_length(now_ns);
     }
 
     fn held(&self) -> Held {
@@ -489,20 +620,21 @@ impl<P: Protocol> Element for Querier<P> {
     }
 
     fn hand_over(&mut self) -> Option<Box<dyn Any + Send>> {
-        let waiting = std::mem::replace(&mut self.waiting, Waiting::new(0));
-        self.count_length();
+        let none = Bounds { packets: 0, ..self.bounds };
+        let waiting = std::mem::replace(&mut self.waiting, Waiting::bounded(none));
+        self.count_length(self.counts.now_ns.read());
         Some(Box::new(waiting))
     }
 
     fn take_over(&mut self, state: Box<dyn Any + Send>) {
         if let Ok(waiting) = state.downcast::<Waiting<P::Addr>>() {
             self.waiting = *waiting;
-            self.count_length();
+            self.count_length(self.counts.now_ns.read());
         }
     }
 
     fn stop(&mut self, cx: &mut Context<'_>) {
         self.waiting.stop(|packet| cx.drop_packet(packet, DropReason::Shutdown));
-        self.count_length();
+        self.count_length(self.counts.now_ns.read());
     }
 }

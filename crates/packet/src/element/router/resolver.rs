@@ -301,9 +301,9 @@ mod tests {
         let (mut bench, mut hold) = (Bench::new(&world), Resolver::new());
         bench.pool = crate::Pool::new(4096, 2048);
         let full = Decision::Drop(DropReason::HoldFull);
-        for n in 0..20 {
+        for n in 0..20_u8 {
             let out = put(&mut bench, &mut hold, ForwardingAction::Adjacency(200), &frame(n));
-            assert_eq!(out == full, n >= PER_KEY, "{n}");
+            assert_eq!(out == full, u16::from(n) >= PER_KEY, "{n}");
         }
         for index in 0..u32::from(PACKETS) {
             let out =

@@ -11,16 +11,16 @@
 //! Cost: a hash table; nothing is allocated after the start.
 
 use std::collections::HashMap;
-use std::collections::hash_map::RandomState;
-use std::hash::{BuildHasher, Hash};
+use std::hash::Hash;
 
 use fingerpost_lpm::Rng;
 
+use super::time;
 use crate::frame::{FLAG_GENERATED, Packet};
 use crate::graph::Held;
 
 /// Packets that wait for one key. RFC 1122 requires one at least; 16 are a small TCP window.
-pub(crate) const PER_KEY: u8 = 16;
+pub(crate) const PER_KEY: u16 = 16;
 /// Keys in all.
 pub(crate) const KEYS: usize = 1024;
 /// Time between two queries of one key.
@@ -32,6 +32,10 @@ pub(crate) const PATIENCE_NS: u64 = 3_000_000_000;
 const NIL: u16 = u16::MAX;
 /// Keys in the sample from which one is replaced.
 const SAMPLE: usize = 8;
+/// Queries of one key that Click sends a tenth of a second apart; those behind them are 2 seconds apart.
+const QUICK_QUERIES: u8 = 10;
+const QUICK_NS: u64 = 100_000_000;
+const SLOW_NS: u64 = 2_000_000_000;
 /// Keys that are replaced at most for one packet: some have none.
 const TRIES: usize = 4;
 /// Ingress ports that are counted apart; others share a count.
@@ -56,13 +60,27 @@ impl Share {
     }
 }
 
-/// Part of `all` that hosts may take.
+/// Part of `all` that hosts may take. Little room is not shared out.
 const fn of_hosts(all: usize) -> usize {
-    all - all / 4
+    if all < 64 { all } else { all - all / 4 }
+}
+
+/// Bounds of a store.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    /// Packets in all, below 65,535.
+    pub(crate) packets: u16,
+    /// Keys in all, at most [`KEYS`].
+    pub(crate) keys: usize,
+    /// Packets that wait for one key.
+    pub(crate) per_key: u16,
+    /// Queries may follow as fast as Click's.
+    pub(crate) quick: bool,
 }
 
 /// The store.
 pub(crate) struct Waiting<K> {
+    bounds: Bounds,
     /// Linked by `next`: one list a key, and one of the free ones.
     slots: Box<[Slot]>,
     free: u16,
@@ -89,7 +107,9 @@ struct Slot {
 pub(crate) struct Wait {
     head: u16,
     tail: u16,
-    count: u8,
+    count: u16,
+    /// Queries of it, as far as they are counted.
+    queries: u8,
     share: Share,
     /// Index of its key in `keys`.
     at: usize,
@@ -109,9 +129,14 @@ impl Wait {
 
     /// Whether a query is due, which is noted as done.
     pub(crate) fn is_due(&mut self, now_ns: u64) -> bool {
-        let time = now_ns.saturating_sub(self.queried_ns) >= QUERY_NS;
+        self.is_due_after(QUERY_NS, now_ns)
+    }
+
+    fn is_due_after(&mut self, gap_ns: u64, now_ns: u64) -> bool {
+        let time = now_ns.saturating_sub(self.queried_ns) >= gap_ns;
         if time {
             self.queried_ns = now_ns;
+            self.queries = self.queries.saturating_add(1);
         }
         time
     }
@@ -120,18 +145,26 @@ impl Wait {
 impl<K: Copy + Eq + Hash> Waiting<K> {
     /// Room for so many packets, below 65,535.
     pub(crate) fn new(packets: u16) -> Self {
+        Self::bounded(Bounds { packets, keys: KEYS, per_key: PER_KEY, quick: false })
+    }
+
+    /// A store of these bounds.
+    pub(crate) fn bounded(bounds: Bounds) -> Self {
+        let packets = bounds.packets;
+        let bounds = Bounds { keys: bounds.keys.clamp(1, KEYS), ..bounds };
         let slot = |i| Slot { packet: None, next: if i + 1 < packets { i + 1 } else { NIL } };
         Self {
+            bounds,
             slots: (0..packets).map(slot).collect(),
             free: if packets == 0 { NIL } else { 0 },
-            waits: HashMap::with_capacity(KEYS),
-            keys: Vec::with_capacity(KEYS),
+            waits: HashMap::with_capacity(bounds.keys),
+            keys: Vec::with_capacity(bounds.keys),
             next: 0,
             host_keys: 0,
             hosts: Box::new([0; INGRESSES]),
             host_packets: 0,
             // Who sweeps is not to know which hosts make room.
-            random: Rng::new(RandomState::new().hash_one(0)),
+            random: Rng::new(time::random_word()),
             held: Held::default(),
         }
     }
@@ -147,9 +180,10 @@ impl<K: Copy + Eq + Hash> Waiting<K> {
     ) -> Option<(&mut Wait, bool)> {
         let mut due = false;
         if !self.waits.contains_key(&key) {
+            let most = self.bounds.keys;
             let full = match share {
-                Share::Host(_) => self.keys.len() == KEYS || self.host_keys == of_hosts(KEYS),
-                Share::Gateway => self.keys.len() == KEYS,
+                Share::Host(_) => self.keys.len() == most || self.host_keys == of_hosts(most),
+                Share::Gateway => self.keys.len() == most,
             };
             if full && !self.make_room(None, drop) {
                 return None;
@@ -159,10 +193,20 @@ impl<K: Copy + Eq + Hash> Waiting<K> {
                 self.hosts[ingress] += 1;
             }
             let (at, made_ns, queried_ns) = (self.keys.len(), now_ns, now_ns);
-            let (head, tail, count, failed_ns) = (NIL, NIL, 0, None);
+            let (head, tail, count, queries, failed_ns) = (NIL, NIL, 0, 1, None);
             self.keys.push(key);
-            let wait =
-                Wait { head, tail, count, share, at, made_ns, since_ns: 0, queried_ns, failed_ns };
+            let wait = Wait {
+                head,
+                tail,
+                count,
+                queries,
+                share,
+                at,
+                made_ns,
+                since_ns: 0,
+                queried_ns,
+                failed_ns,
+            };
             self.waits.insert(key, wait);
             due = true;
         }
@@ -170,7 +214,12 @@ impl<K: Copy + Eq + Hash> Waiting<K> {
         if wait.count == 0 {
             wait.since_ns = now_ns;
         }
-        let due = wait.is_due(now_ns) || due;
+        let gap_ns = match wait.queries {
+            _ if !self.bounds.quick => QUERY_NS,
+            queries if queries < QUICK_QUERIES => QUICK_NS,
+            _ => SLOW_NS,
+        };
+        let due = wait.is_due_after(gap_ns, now_ns) || due;
         Some((wait, due))
     }
 
@@ -178,7 +227,7 @@ impl<K: Copy + Eq + Hash> Waiting<K> {
     pub(crate) fn has_room(&mut self, key: K, drop: &mut dyn FnMut(Packet)) -> bool {
         let Some(Wait { count, share, .. }) = self.waits.get(&key) else { return false };
         let host = *share != Share::Gateway;
-        if *count >= PER_KEY {
+        if *count >= self.bounds.per_key {
             return false;
         }
         for _ in 0..TRIES {
@@ -191,6 +240,27 @@ impl<K: Copy + Eq + Hash> Waiting<K> {
             }
         }
         false
+    }
+
+    /// Gives up the first packet of a key for another one; `None` where it has none, or is full itself: the newest
+    /// is the one that is wanted (RFC 1122, 2.3.2.2).
+    pub(crate) fn replace_first(&mut self, key: K) -> Option<Packet> {
+        let wait = self.waits.get_mut(&key)?;
+        if wait.count == 0 || wait.count >= self.bounds.per_key {
+            return None;
+        }
+        let at = wait.head;
+        let slot = &mut self.slots[usize::from(at)];
+        let packet = slot.packet.take().expect("a listed slot holds a packet");
+        wait.head = std::mem::replace(&mut slot.next, self.free);
+        wait.count -= 1;
+        if wait.count == 0 {
+            wait.tail = NIL;
+        }
+        self.free = at;
+        self.host_packets -= usize::from(wait.share != Share::Gateway);
+        self.held.remove(packet.meta.flags & FLAG_GENERATED != 0);
+        Some(packet)
     }
 
     /// Forgets a host other than `keep`, with its packets; `false` where there is none.
@@ -286,6 +356,18 @@ impl<K: Copy + Eq + Hash> Waiting<K> {
             self.host_keys -= 1;
             self.hosts[ingress] -= 1;
         }
+    }
+
+    /// Forgets a key that has no packets, if it is known.
+    pub(crate) fn forget_key(&mut self, key: K) {
+        if self.waits.get(&key).is_some_and(Wait::is_empty) {
+            self.remove(key);
+        }
+    }
+
+    /// The keys, each with the time at which it was made.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (K, u64)> {
+        self.keys.iter().map(|key| (*key, self.waits[key].made_ns))
     }
 
     /// Lets all packets go.

@@ -7,8 +7,8 @@
 //! 2. A descriptor that the kernel returns is new and ours alone.
 
 use std::io;
-use std::net::Ipv4Addr;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 use fingerpost_lpm::Prefix;
 use fingerpost_packet::language::{Around, Named};
@@ -95,6 +95,35 @@ pub(crate) fn socket() -> io::Result<OwnedFd> {
     }
     // SAFETY: invariant 2.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Sets an option of a socket; `value` is the C structure that it takes.
+pub(crate) fn set_option<T>(
+    socket: &impl AsFd,
+    (level, option): (libc::c_int, libc::c_int),
+    value: &T,
+) -> io::Result<()> {
+    let bytes = libc::socklen_t::try_from(size_of::<T>()).map_err(io::Error::other)?;
+    let fd = socket.as_fd().as_raw_fd();
+    // SAFETY: invariant 1.
+    let done =
+        unsafe { libc::setsockopt(fd, level, option, std::ptr::from_ref(value).cast(), bytes) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Binds a socket to an address.
+pub(crate) fn bind(socket: &impl AsFd, address: SocketAddrV4) -> io::Result<()> {
+    let address = libc::sockaddr_in {
+        sin_family: libc::sa_family_t::try_from(libc::AF_INET).map_err(io::Error::other)?,
+        sin_port: address.port().to_be(),
+        sin_addr: libc::in_addr { s_addr: address.ip().to_bits().to_be() },
+        sin_zero: [0; 8],
+    };
+    let bytes = libc::socklen_t::try_from(size_of_val(&address)).map_err(io::Error::other)?;
+    let fd = socket.as_fd().as_raw_fd();
+    // SAFETY: invariant 1.
+    let done = unsafe { libc::bind(fd, std::ptr::from_ref(&address).cast(), bytes) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// # Safety

@@ -9,6 +9,7 @@ mod frame_each_call;
 pub mod interface;
 #[allow(unsafe_code, reason = "system calls; its invariants are numbered there")]
 pub mod link_socket;
+mod mcast;
 #[cfg(any(test, feature = "testing"))]
 #[allow(unsafe_code, reason = "system calls; its invariants are numbered there")]
 pub mod namespace;
@@ -37,6 +38,7 @@ pub static DRIVERS: &[Driver] = &[
     tap::TUN,
     socket::DRIVER,
     udp::DRIVER,
+    mcast::DRIVER,
     afxdp::DRIVER,
     af_packet::DRIVER,
 ];

@@ -1,35 +1,58 @@
 //! Counts packets and bytes that pass.
 //!
 //! Source: Click's `Counter`. Differs: a rate is that since it was last read, or since the start, not a
-//! decaying mean, so that the reader decides the interval; and the workers do not look at the clock.
+//! decaying mean, so that the reader decides the interval; and the workers do not look at the clock. A handler that is to
+//! be called at a count (`COUNT_CALL`, `BYTE_COUNT_CALL`) is called behind the batch that reaches it.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
 
+use crate::element::support::caller::Caller;
+use crate::element::support::console;
+use crate::element::support::setting::{Setting, value};
+use crate::element::support::time;
 use crate::frame::Batch;
 use crate::frame::counters::{Count, PerWorker};
-use crate::graph::{Context, Element, ElementClass, Made};
+use crate::graph::{Context, Element, ElementClass, Made, Setup};
 use crate::handler::Handler;
-use crate::language::ClassSpec;
+use crate::language::{ClassSpec, ConfigError};
 
 pub(crate) const CLASS: ElementClass = ElementClass {
     spec: ClassSpec::new("Counter", "1/1", "a/a", "x/x"),
     summary: "counts packets and bytes",
     configure: |setup| {
+        let calls = [Call::read(setup, "COUNT_CALL"), Call::read(setup, "BYTE_COUNT_CALL")];
         setup.args.finish()?;
+        let [count_call, byte_count_call] = calls;
+        let (count_call, byte_count_call) = (count_call?, byte_count_call?);
         let shared = setup.keep::<Shared>();
         let each = shared.clone();
         let read = |name, value: fn(&Shared) -> String| {
             let shared = shared.clone();
             Handler::read(name, move || value(&shared))
         };
-        let made = Made::new(move |instance| Counter(each.counts.add(instance)))
+        let [calls, byte_calls] = [count_call.clone(), byte_count_call.clone()];
+        let made = Made::new(move |instance| Counter {
+            counts: each.counts.add(instance),
+            shared: each.clone(),
+            // A dry run changes nothing.
+            calls: (!instance.is_dry_run()).then(|| [calls.clone(), byte_calls.clone()]),
+        });
+        let made = count_call.handled(made, "count_call");
+        let made = byte_count_call
+            .handled(made, "byte_count_call")
             .handler(read("count", |shared| shared.since_reset().packets.to_string()))
             .handler(read("byte_count", |shared| shared.since_reset().bytes.to_string()))
             .handler(read("rate", |shared| per_second(shared.rate(RATE).packets)))
             .handler(read("byte_rate", |shared| per_second(shared.rate(BYTE_RATE).bytes)))
             .handler(read("bit_rate", |shared| per_second(8.0 * shared.rate(BIT_RATE).bytes)));
-        Ok(made.command("reset", move || shared.reset()))
+        let both = shared.clone();
+        let [again, byte_again] = [count_call, byte_count_call];
+        let reset = move || {
+            both.reset();
+            again.arm();
+            byte_again.arm();
+        };
+        Ok(made.command("reset", reset).command("reset_counts", move || shared.reset_counts()))
     },
 };
 
@@ -65,12 +88,12 @@ struct Shared {
 /// What had been counted at earlier times.
 struct Marks {
     reset: Totals,
-    read: [(Instant, Totals); 3],
+    read: [(u64, Totals); 3],
 }
 
 impl Default for Marks {
     fn default() -> Self {
-        Self { reset: Totals::default(), read: [(Instant::now(), Totals::default()); 3] }
+        Self { reset: Totals::default(), read: [(time::now_ns(), Totals::default()); 3] }
     }
 }
 
@@ -95,15 +118,21 @@ impl Shared {
     fn reset(&self) {
         let mut marks = self.marks();
         let totals = self.totals();
-        *marks = Marks { reset: totals, read: [(Instant::now(), totals); 3] };
+        *marks = Marks { reset: totals, read: [(time::now_ns(), totals); 3] };
+    }
+
+    /// Lets counts begin again, and rates continue.
+    fn reset_counts(&self) {
+        let mut marks = self.marks();
+        marks.reset = self.totals();
     }
 
     #[allow(clippy::cast_precision_loss, reason = "a rate is not exact")]
     fn rate(&self, reader: usize) -> Rates {
         let mut marks = self.marks();
-        let (now, totals) = (Instant::now(), self.totals());
-        let (then, before) = std::mem::replace(&mut marks.read[reader], (now, totals));
-        let seconds = (now - then).as_secs_f64().max(1e-9);
+        let (now_ns, totals) = (time::now_ns(), self.totals());
+        let (then_ns, before) = std::mem::replace(&mut marks.read[reader], (now_ns, totals));
+        let seconds = (now_ns.saturating_sub(then_ns) as f64 / 1e9).max(1e-9);
         Rates {
             packets: (totals.packets - before.packets) as f64 / seconds,
             bytes: (totals.bytes - before.bytes) as f64 / seconds,
@@ -115,11 +144,91 @@ fn per_second(rate: f64) -> String {
     format!("{rate:.3}")
 }
 
-struct Counter(Arc<Counts>);
+/// A handler that is called when a count reaches a number: `3 b.active true`.
+#[derive(Clone)]
+struct Call {
+    caller: Caller,
+    at: Arc<Mutex<Option<(u64, String)>>>,
+    /// It is still to be called.
+    armed: Setting<bool>,
+}
+
+impl Call {
+    fn read(setup: &mut Setup<'_>, keyword: &'static str) -> Result<Self, ConfigError> {
+        let arg = setup.args.keyword_arg(keyword)?;
+        let call =
+            Self { caller: Caller::of(setup), at: Arc::default(), armed: Setting::new(false) };
+        if let Some(arg) = arg
+            && let Err(words) = call.set(arg.raw())
+        {
+            return Err(setup.args.refuse(&arg, &format!("{keyword}: {words}")));
+        }
+        Ok(call)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<(u64, String)>> {
+        // A number and a text are whole whatever panicked.
+        self.at.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(&self, text: &str) -> Result<(), String> {
+        let text = text.trim();
+        let (count, call) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+        if call.trim().is_empty() && !text.is_empty() {
+            return Err("expected a count, a handler and its value".into());
+        }
+        let at = match text {
+            "" => None,
+            _ => Some((value::<u64>(count)?, call.trim().to_owned())),
+        };
+        *self.lock() = at;
+        self.arm();
+        Ok(())
+    }
+
+    fn arm(&self) {
+        let any = self.lock().is_some();
+        self.armed.change(|_| any);
+    }
+
+    /// Calls it, if the count is reached.
+    fn reached(&self, count: impl Fn() -> u64) {
+        if !self.armed.get() {
+            return;
+        }
+        let Some((at, call)) = self.lock().clone() else { return };
+        if count() >= at {
+            self.armed.change(|_| false);
+            let (name, text) = call.split_once(char::is_whitespace).unwrap_or((&call, ""));
+            if let Err(error) = self.caller.write(name, text.trim()) {
+                console::warn(&error.to_string());
+            }
+        }
+    }
+
+    /// Adds the handlers that read and write it.
+    fn handled(&self, made: Made, name: &'static str) -> Made {
+        let [read, write] = [(); 2].map(|()| self.clone());
+        made.handler(Handler::read(name, move || {
+            read.lock().as_ref().map_or_else(String::new, |(at, call)| format!("{at} {call}"))
+        }))
+        .handler(Handler::write(name, move |text| write.set(text)))
+    }
+}
+
+struct Counter {
+    counts: Arc<Counts>,
+    shared: Arc<Shared>,
+    calls: Option<[Call; 2]>,
+}
 
 impl Element for Counter {
     fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
-        self.0.packets.add(batch.len() as u64);
-        self.0.bytes.add((0..batch.len()).map(|i| batch.frame_len(i) as u64).sum());
+        self.counts.packets.add(batch.len() as u64);
+        self.counts.bytes.add((0..batch.len()).map(|i| batch.frame_len(i) as u64).sum());
+        if let Some([packets, bytes]) = &self.calls {
+            packets.reached(|| self.shared.since_reset().packets);
+            bytes.reached(|| self.shared.since_reset().bytes);
+        }
     }
 }

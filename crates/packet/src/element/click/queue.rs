@@ -11,6 +11,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
+use crate::element::support::resets::Resets;
 use crate::element::support::setting::Setting;
 use crate::frame::counters::{Count, PerWorker};
 use crate::frame::{Batch, DropReason, FLAG_GENERATED, PacketQueue};
@@ -85,27 +86,23 @@ fn configure(setup: &mut Setup<'_>, discipline: Discipline) -> Result<Made, Conf
         let counts = counts.clone();
         Handler::read(name, move || counts.sum(value).to_string())
     };
-    let resets = Resets { packets: Setting::new(0), counts: Setting::new(0) };
+    let (resets, recounts) = (Arc::new(Resets::new()), Arc::new(Resets::new()));
     let made = Made::new({
-        let (capacity, counts, resets) = (capacity.clone(), counts.clone(), resets.clone());
+        let (capacity, counts) = (capacity.clone(), counts.clone());
+        let (resets, recounts) = (resets.clone(), recounts.clone());
         move |instance| Queue {
             discipline,
-            ..Queue::new(capacity.clone(), counts.add(instance), resets.clone())
+            resets: resets.instance(),
+            recounts: recounts.instance(),
+            ..Queue::new(capacity.clone(), counts.add(instance))
         }
     });
-    let once_more = |name, times: Setting<u32>| {
-        Handler::write(name, move |_| {
-            times.change(|times| times.wrapping_add(1));
-            Ok(())
-        })
-    };
     let made = made
         .holds(usual as usize)
         .handler(read("length", |counts| counts.length.read()))
         .handler(read("highwater_length", |counts| counts.highest.read()))
-        .handler(read("drops", |counts| counts.drops.read()))
-        .handler(once_more("reset", resets.packets))
-        .handler(once_more("reset_counts", resets.counts));
+        .handler(read("drops", |counts| counts.drops.read()));
+    let made = recounts.handled(resets.handled(made, "reset"), "reset_counts");
     Ok(capacity.handled(made, "capacity"))
 }
 
@@ -119,48 +116,32 @@ struct Counts {
     drops: Count,
 }
 
-/// Number of requests by handlers.
-#[derive(Clone)]
-struct Resets {
-    packets: Setting<u32>,
-    counts: Setting<u32>,
-}
-
 struct Queue {
     discipline: Discipline,
     packets: PacketQueue,
+    /// Requests to drop all packets, and to count anew.
     resets: Resets,
-    /// How often of each it was done.
-    done: [u32; 2],
+    recounts: Resets,
     capacity: Setting<u32>,
     counts: Arc<Counts>,
     held: Held,
 }
 
 impl Queue {
-    fn new(capacity: Setting<u32>, counts: Arc<Counts>, resets: Resets) -> Self {
+    fn new(capacity: Setting<u32>, counts: Arc<Counts>) -> Self {
         let packets = PacketQueue::with_room((capacity.get() as usize).min(FIRST_ROOM));
-        let done = [resets.packets.get(), resets.counts.get()];
-        let discipline = Discipline::Tail;
-        Self { discipline, packets, resets, done, capacity, counts, held: Held::default() }
+        let (resets, recounts) = (Resets::new(), Resets::new());
+        let (discipline, held) = (Discipline::Tail, Held::default());
+        Self { discipline, packets, resets, recounts, capacity, counts, held }
     }
 
     /// Carries out requests of handlers.
     #[inline]
     fn follow(&mut self, cx: &mut Context<'_>) {
-        let resets = [self.resets.packets.get(), self.resets.counts.get()];
-        if resets != self.done {
-            self.reset(resets, cx);
-        }
-    }
-
-    #[cold]
-    fn reset(&mut self, resets: [u32; 2], cx: &mut Context<'_>) {
-        let done = std::mem::replace(&mut self.done, resets);
-        if resets[0] != done[0] {
+        if self.resets.came() {
             self.empty(DropReason::Discarded, cx);
         }
-        if resets[1] != done[1] {
+        if self.recounts.came() {
             self.counts.highest.set(self.packets.len() as u64);
             self.counts.drops.set(0);
         }

@@ -7,16 +7,18 @@
 //! Source: Click's elements of these names. Their packets count as packets of our own making. Of several workers the
 //! first makes them all, as one thread does in Click: `LIMIT` and rates hold for the router, and packets stay in order.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::element::support::allowance::{Allowance, Budget, Unit};
+use crate::element::support::resets::Resets;
 use crate::element::support::setting::Setting;
 use crate::element::support::stop::Stop;
 use crate::frame::counters::{Count, PerWorker};
 use crate::frame::{BATCH, Batch, FLAG_GENERATED, HEADROOM};
 use crate::graph::{Context, Element, ElementClass, Inputs, Made, Setup};
-use crate::language::{Arg, ClassSpec, ConfigError};
+use crate::handler::Handler;
+use crate::language::{Arg, ClassSpec, ConfigError, unquote};
 
 pub(crate) const CLASS: ElementClass = ElementClass {
     spec: spec("InfiniteSource"),
@@ -126,15 +128,17 @@ fn assemble(
     random: Option<u64>,
     pace: impl Fn() -> Pace + Send + Sync + 'static,
 ) -> Made {
+    let data = Arc::new(Data::new(data));
     let counts = setup.keep::<PerWorker<Count>>();
-    let resets = Setting::<u32>::new(0);
-    let heeds = matches!(pace(), Pace::Round(_));
-    let stop = stop.then(|| setup.stop.clone());
+    let resets = Arc::new(Resets::new());
+    let waits = matches!(pace(), Pace::Round(_));
+    let stop = stop.then(|| setup.ending.clone());
     let made_one = AtomicBool::new(false);
     let made = Made::new({
-        let (active, counts, resets) = (active.clone(), counts.clone(), resets.clone());
+        let (active, counts) = (active.clone(), counts.clone());
+        let (resets, data) = (resets.clone(), data.clone());
         move |instance| Source {
-            data: data.clone(),
+            data: data.instance(),
             // Relaxed: instances are made by one thread, that of the first worker first.
             first: !made_one.swap(true, Relaxed),
             limit,
@@ -142,17 +146,14 @@ fn assemble(
             pace: pace(),
             active: active.clone(),
             count: counts.add(instance),
-            seen: resets.get(),
-            resets: resets.clone(),
+            resets: resets.instance(),
             stop: Stop::new(stop.clone()),
             random,
         }
     });
-    let made = if heeds { made.heeds() } else { made };
-    let made = made
-        .polled()
-        .counter("count", &counts)
-        .command("reset", move || resets.change(|resets| resets.wrapping_add(1)));
+    let made = if waits { made.waits_for_room() } else { made };
+    let made = made.polled().counter("count", &counts);
+    let made = data.handled(resets.handled(made, "reset"));
     active.handled(made, "active")
 }
 
@@ -202,8 +203,57 @@ enum Pace {
     Rated(Budget),
 }
 
+/// Bytes of the packets, which a handler changes.
+struct Data {
+    bytes: Arc<[u8]>,
+    shared: Arc<Mutex<Arc<[u8]>>>,
+    changed: Resets,
+}
+
+impl Data {
+    fn new(bytes: Arc<[u8]>) -> Self {
+        let shared = Arc::new(Mutex::new(bytes.clone()));
+        Self { bytes, shared, changed: Resets::new() }
+    }
+
+    fn shared(shared: &Mutex<Arc<[u8]>>) -> MutexGuard<'_, Arc<[u8]>> {
+        // A pointer is whole whatever panicked.
+        shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn instance(&self) -> Self {
+        let bytes = Self::shared(&self.shared).clone();
+        Self { bytes, shared: self.shared.clone(), changed: self.changed.instance() }
+    }
+
+    #[inline]
+    fn follow(&mut self) {
+        if self.changed.came() {
+            self.bytes = Self::shared(&self.shared).clone();
+        }
+    }
+
+    /// Adds the handlers that read and write them.
+    fn handled(&self, made: Made) -> Made {
+        let [read, write] = [(); 2].map(|()| self.shared.clone());
+        let change = self.changed.request();
+        made.handler(Handler::read("data", move || {
+            String::from_utf8_lossy(&Self::shared(&read)).into_owned()
+        }))
+        .handler(Handler::write("data", move |text| {
+            let bytes = unquote(text.trim()).into_owned();
+            if bytes.len() > usize::from(LONGEST) {
+                return Err(format!("packets have at most {LONGEST} bytes"));
+            }
+            *Self::shared(&write) = bytes.into();
+            change();
+            Ok(())
+        }))
+    }
+}
+
 struct Source {
-    data: Arc<[u8]>,
+    data: Data,
     /// Whether this is the first worker: others make none.
     first: bool,
     limit: u64,
@@ -212,9 +262,8 @@ struct Source {
     pace: Pace,
     active: Setting<bool>,
     count: Arc<Count>,
-    /// Number of requests to begin again, and of those carried out.
-    resets: Setting<u32>,
-    seen: u32,
+    /// Requests to begin again.
+    resets: Resets,
     stop: Stop,
     random: Option<u64>,
 }
@@ -254,9 +303,8 @@ impl Source {
         if !self.first {
             return;
         }
-        let resets = self.resets.get();
-        if resets != self.seen {
-            self.seen = resets;
+        self.data.follow();
+        if self.resets.came() {
             self.left = self.limit;
             self.stop.reset();
             self.count.set(0);
@@ -277,11 +325,11 @@ impl Source {
         let before = batch.len();
         for _ in 0..wanted {
             let Some(mut packet) = cx.pool.alloc() else { break };
-            if !packet.set_len(self.data.len()) {
+            if !packet.set_len(self.data.bytes.len()) {
                 break;
             }
             match &mut self.random {
-                None => packet.bytes_mut().copy_from_slice(&self.data),
+                None => packet.bytes_mut().copy_from_slice(&self.data.bytes),
                 Some(state) => scatter(packet.bytes_mut(), state),
             }
             packet.meta.flags |= FLAG_GENERATED;

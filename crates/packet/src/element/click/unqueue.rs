@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use crate::element::support::resets::Resets;
 use crate::element::support::setting::{Setting, value};
 use crate::frame::counters::{Count, PerWorker};
 use crate::frame::{BATCH, Batch};
@@ -24,7 +25,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         let active = Setting::new(active?.unwrap_or(true));
         let limit = Setting::new(bounded(limit?.unwrap_or(-1)));
         let counts = setup.keep::<PerWorker<Count>>();
-        let resets = Setting::<u32>::new(0);
+        let resets = Arc::new(Resets::new());
         let made = Made::new({
             let (burst, active, limit) = (burst.clone(), active.clone(), limit.clone());
             let (counts, resets) = (counts.clone(), resets.clone());
@@ -33,13 +34,11 @@ pub(crate) const CLASS: ElementClass = ElementClass {
                 active: active.clone(),
                 limit: limit.clone(),
                 count: counts.add(instance),
-                seen: resets.get(),
-                resets: resets.clone(),
+                resets: resets.instance(),
             }
         });
         let made = made
             .counter("count", &counts)
-            .command("reset", move || resets.change(|resets| resets.wrapping_add(1)))
             .handler(Handler::read("limit", {
                 let limit = limit.clone();
                 move || if limit.get() == u32::MAX { "-1".into() } else { limit.get().to_string() }
@@ -58,7 +57,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
                 }
             }))
             .handler(Handler::read("burst", move || burst.get().to_string()));
-        Ok(active.handled(made, "active"))
+        Ok(active.handled(resets.handled(made, "reset"), "active"))
     },
 };
 
@@ -78,16 +77,13 @@ struct Unqueue {
     active: Setting<bool>,
     limit: Setting<u32>,
     count: Arc<Count>,
-    /// Number of requests to count anew, and of those carried out.
-    resets: Setting<u32>,
-    seen: u32,
+    /// Requests to count anew.
+    resets: Resets,
 }
 
 impl Element for Unqueue {
     fn poll(&mut self, batch: &mut Batch, inputs: &mut dyn Inputs, cx: &mut Context<'_>) {
-        let resets = self.resets.get();
-        if resets != self.seen {
-            self.seen = resets;
+        if self.resets.came() {
             self.count.set(0);
         }
         let left = match self.limit.get() {

@@ -95,6 +95,9 @@ enum Burst {
 /// Click's.
 const BURST: Burst = Burst::Of(Duration::from_millis(20));
 
+/// Bytes that Click adds to the capacity of its buckets, for packets that take more than there are.
+const CLICK_DEBT: u64 = 131_072;
+
 /// Bytes that a packet has at most, for how many to pull at once: jumbo frames are longer, and are owed.
 const USUAL_BYTES: u64 = 1518;
 
@@ -105,13 +108,15 @@ pub(crate) struct Allowance {
     /// A second.
     rate: Arc<AtomicU64>,
     burst: Burst,
+    begins_empty: bool,
 }
 
 impl Allowance {
     /// Allowance of this rate, and the usual burst.
     pub(crate) fn of(rate: Rate) -> Self {
         let Rate { unit, a_second } = rate;
-        Self { unit, rate: Arc::new(AtomicU64::new(a_second)), burst: BURST }
+        let rate = Arc::new(AtomicU64::new(a_second));
+        Self { unit, rate, burst: BURST, begins_empty: false }
     }
 
     /// The present rate.
@@ -156,7 +161,12 @@ impl Allowance {
                 return Err(args.refuse_all(&format!("give one of BURST_DURATION and {name}")));
             }
         };
-        Ok(Self { unit, rate: Arc::new(AtomicU64::new(rate?)), burst })
+        Ok(Self { unit, rate: Arc::new(AtomicU64::new(rate?)), burst, begins_empty: false })
+    }
+
+    /// The same rate, of which no burst is there at the start, or where the rate changes: one packet is.
+    pub(crate) fn begins_empty(self) -> Self {
+        Self { begins_empty: true, ..self }
     }
 
     /// Adds the handlers that read and write the rate.
@@ -188,20 +198,30 @@ impl Allowance {
         };
         match self.unit {
             Unit::Packets => Bucket::with_burst(rate, tokens),
-            Unit::Bytes => Bucket::with_debt(rate, tokens),
+            Unit::Bytes => Bucket::with_debt(rate, held_bytes(tokens)),
         }
     }
 
     /// Budget of an instance.
     pub(crate) fn budget(&self) -> Budget {
-        Budget { bucket: self.bucket(), allowance: self.clone() }
+        let fresh = self.begins_empty;
+        Budget { bucket: self.bucket(), allowance: self.clone(), fresh }
     }
+}
+
+/// Bytes that Click's bucket of so many holds: it counts in parts of 2^32, and rounds a byte down to whole parts.
+fn held_bytes(tokens: u64) -> u64 {
+    let all = u64::from(u32::MAX);
+    let parts = all / tokens.saturating_add(CLICK_DEBT);
+    if parts == 0 { tokens } else { all / parts - CLICK_DEBT }
 }
 
 /// What one worker has of it.
 pub(crate) struct Budget {
     allowance: Allowance,
     bucket: Bucket,
+    /// Nothing of the burst is there.
+    fresh: bool,
 }
 
 impl Budget {
@@ -209,6 +229,11 @@ impl Budget {
     pub(crate) fn refresh(&mut self, now_ns: u64) {
         if self.allowance.rate.load(Relaxed) != self.bucket.rate() {
             self.bucket.become_of(self.allowance.bucket(), now_ns);
+            self.fresh = self.allowance.begins_empty;
+        }
+        if self.fresh {
+            self.bucket.empty(now_ns);
+            self.fresh = false;
         }
     }
 

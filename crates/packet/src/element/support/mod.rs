@@ -1,15 +1,18 @@
 //! What several elements share: state, rates, and how batches are sorted.
 
 pub(crate) mod allowance;
+pub(crate) mod caller;
 pub mod console;
 pub(crate) mod copies;
 pub(crate) mod icmp_errors;
 pub(crate) mod lookups;
 pub mod own_addrs;
 pub mod rate_limit;
+pub(crate) mod resets;
 pub(crate) mod setting;
 pub(crate) mod sift;
 pub(crate) mod source_addr;
 pub(crate) mod source_sets;
 pub(crate) mod stop;
+pub mod time;
 pub(crate) mod waiting;

@@ -110,6 +110,12 @@ impl Bucket {
         self.full_at.ns = self.full_at.ns.min(now_ns.saturating_add(empty_ns));
     }
 
+    /// Leaves one token, or with debt as many as are not owed: the next taker may take, and then waits.
+    pub(crate) fn empty(&mut self, now_ns: u64) {
+        let Moment { ns, part } = self.spare;
+        self.full_at = Moment { ns: now_ns.saturating_add(ns), part };
+    }
+
     /// How far the time at which it is full is ahead.
     #[inline]
     fn ahead(&self, now_ns: u64) -> Moment {

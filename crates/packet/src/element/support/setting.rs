@@ -59,6 +59,15 @@ impl Word for u32 {
     }
 }
 
+impl Word for i32 {
+    fn to_word(self) -> u32 {
+        self.cast_unsigned()
+    }
+    fn of_word(word: u32) -> Self {
+        word.cast_signed()
+    }
+}
+
 impl Word for Ipv4Addr {
     fn to_word(self) -> u32 {
         self.to_bits()

@@ -7,7 +7,7 @@ pub(crate) mod aggregate;
 pub(crate) mod aggregate_counter;
 pub(crate) mod annotations;
 pub(crate) mod average_counter;
-pub(crate) mod caller;
+pub(crate) mod bypass;
 pub(crate) mod check_transport;
 pub mod clock;
 pub(crate) mod codel;
@@ -21,11 +21,13 @@ pub(crate) mod heads;
 pub(crate) mod hub;
 pub(crate) mod info;
 pub(crate) mod ip6;
+pub(crate) mod input_switch;
 pub(crate) mod ip_mirror;
 pub(crate) mod ip_print;
 pub(crate) mod link_unqueue;
 pub(crate) mod mark_ip_header;
 pub(crate) mod nearest;
+pub(crate) mod mcast_socket;
 pub(crate) mod null;
 pub(crate) mod paint_checks;
 pub(crate) mod payload;
@@ -56,7 +58,7 @@ pub(crate) mod toy_tcp;
 pub(crate) mod truncate;
 pub(crate) mod unqueues;
 
-pub use crate::element::support::console;
+pub use crate::element::support::{console, time};
 use crate::graph::ElementClass;
 
 /// Their classes.
@@ -79,6 +81,7 @@ pub(crate) static ELEMENTS: &[ElementClass] = &[
     aggregate_counter::LAST,
     aggregate_counter::PACKETS,
     average_counter::CLASS,
+    bypass::CLASS,
     check_transport::ICMP,
     check_transport::TCP,
     check_transport::UDP,
@@ -116,12 +119,14 @@ pub(crate) static ELEMENTS: &[ElementClass] = &[
     ip6::SET_DSCP,
     ip6::SOLICITOR,
     ip6::UDP_ENCAP,
+    input_switch::CLASS,
     ip_mirror::CLASS,
     ip_print::ARP,
     ip_print::IP,
     link_unqueue::CLASS,
     mark_ip_header::V4,
     mark_ip_header::V6,
+    mcast_socket::CLASS,
     null::ALIGN,
     null::NULL,
     null::PULL,

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use crate::element::click::source::USUAL;
+use crate::element::support::resets::Resets;
 use crate::element::support::setting::Setting;
 use crate::element::support::stop::Stop;
 use crate::frame::counters::{Count, PerWorker};
@@ -29,10 +30,10 @@ pub(crate) const SOURCE: ElementClass = ElementClass {
         let interval_ns = nanoseconds(interval?.unwrap_or(Duration::from_millis(500)));
         let limit = u64::try_from(limit?.unwrap_or(-1)).unwrap_or(u64::MAX);
         let active = Setting::new(active?.unwrap_or(true));
-        let stop = stop?.unwrap_or(false).then(|| setup.stop.clone());
+        let stop = stop?.unwrap_or(false).then(|| setup.ending.clone());
         let data: Arc<[u8]> = data.map_or_else(|| USUAL.into(), |data| data.bytes().into());
         let counts = setup.keep::<PerWorker<Count>>();
-        let resets = Setting::<u32>::new(0);
+        let resets = Arc::new(Resets::new());
         let made_one = AtomicBool::new(false);
         let made = Made::new({
             let (active, counts, resets) = (active.clone(), counts.clone(), resets.clone());
@@ -45,16 +46,12 @@ pub(crate) const SOURCE: ElementClass = ElementClass {
                 data: data.clone(),
                 active: active.clone(),
                 count: counts.add(instance),
-                seen: resets.get(),
-                resets: resets.clone(),
+                resets: resets.instance(),
                 stop: Stop::new(stop.clone()),
             }
         });
-        let made = made
-            .polled()
-            .counter("count", &counts)
-            .command("reset", move || resets.change(|resets| resets.wrapping_add(1)));
-        Ok(active.handled(made, "active"))
+        let made = made.polled().counter("count", &counts);
+        Ok(active.handled(resets.handled(made, "reset"), "active"))
     },
 };
 
@@ -82,8 +79,7 @@ struct Source {
     data: Arc<[u8]>,
     active: Setting<bool>,
     count: Arc<Count>,
-    resets: Setting<u32>,
-    seen: u32,
+    resets: Resets,
     stop: Stop,
 }
 
@@ -93,9 +89,7 @@ impl Element for Source {
             return;
         }
         let next = *self.next_ns.get_or_insert(cx.now_ns.saturating_add(self.interval_ns));
-        let resets = self.resets.get();
-        if resets != self.seen {
-            self.seen = resets;
+        if self.resets.came() {
             self.count.set(0);
             self.stop.reset();
         }

@@ -3,7 +3,7 @@
 use std::io::{self, Write as _};
 
 use crate::graph::{Installed, Setup};
-use crate::handler::HandlerError;
+use crate::handler::{Handler, HandlerError};
 use crate::language::open_policy::OpenPolicy;
 
 /// Calls handlers for one element.
@@ -28,8 +28,8 @@ impl Caller {
         Self { installed: setup.installed.clone(), around, policy: setup.policy.clone() }
     }
 
-    /// The whole name of a handler.
-    fn whole(&self, name: &str) -> Result<String, HandlerError> {
+    /// The handler of a name, and its whole name.
+    fn found(&self, name: &str) -> Result<(String, Handler), HandlerError> {
         let none = || HandlerError::NoHandler(name.to_owned());
         let handlers = self.installed.handlers().ok_or_else(none)?;
         let mut missing = None;
@@ -38,7 +38,7 @@ impl Caller {
             let whole =
                 if name.contains('.') { format!("{compound}{name}") } else { name.to_owned() };
             match handlers.find(&whole) {
-                Ok(_) => return Ok(whole),
+                Ok(handler) => return Ok((whole, handler.clone())),
                 Err(error) => missing = Some(error),
             }
         }
@@ -61,25 +61,19 @@ impl Caller {
 
     /// Whether it can be read, and whether it can be written.
     pub(crate) fn modes(&self, name: &str) -> (bool, bool) {
-        let found = self.whole(name).ok().zip(self.installed.handlers());
-        let modes = found.and_then(|(whole, handlers)| {
-            handlers.find(&whole).ok().map(|h| (h.is_readable(), h.is_writable()))
-        });
-        modes.unwrap_or_default()
+        let modes = |(_, handler): (_, Handler)| (handler.is_readable(), handler.is_writable());
+        self.found(name).map(modes).unwrap_or_default()
     }
 
     /// Reads a handler.
     pub(crate) fn read(&self, name: &str, parameter: &str) -> Result<String, HandlerError> {
-        let whole = self.whole(name)?;
-        let handlers = self.installed.handlers();
-        handlers.ok_or_else(|| HandlerError::NoHandler(whole.clone()))?.read(&whole, parameter)
+        let (whole, handler) = self.found(name)?;
+        handler.call_read(&whole, parameter)
     }
 
     /// Writes to a handler; what it warned of.
     pub(crate) fn write(&self, name: &str, text: &str) -> Result<Vec<String>, HandlerError> {
-        let whole = self.whole(name)?;
-        let handlers = self.installed.handlers();
-        let handlers = handlers.ok_or_else(|| HandlerError::NoHandler(whole.clone()))?;
-        handlers.write_within(&whole, text, &self.policy)
+        let (whole, handler) = self.found(name)?;
+        handler.call_write(&whole, text, &self.policy)
     }
 }

@@ -1,0 +1,40 @@
+//! Time and chance as elements and their handlers have them: those of the host, or, with a virtual clock, the same in
+//! each run.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use fingerpost_lpm::Rng;
+
+use crate::graph::worker::clock_start;
+
+/// Stands for no virtual time.
+const REAL: u64 = u64::MAX;
+
+/// The virtual time, in nanoseconds of the worker's clock.
+static VIRTUAL_NS: AtomicU64 = AtomicU64::new(REAL);
+
+/// Numbers that were drawn while time was virtual.
+static DRAWN: AtomicU64 = AtomicU64::new(0);
+
+/// Lets time be virtual from now on, and sets it. The process has one clock.
+pub fn set_virtual(now_ns: u64) {
+    // Relaxed: no other memory depends on it.
+    VIRTUAL_NS.store(now_ns.min(REAL - 1), Relaxed);
+}
+
+/// Time of the worker's clock.
+pub(crate) fn now_ns() -> u64 {
+    match VIRTUAL_NS.load(Relaxed) {
+        REAL => u64::try_from(clock_start().elapsed().as_nanos()).unwrap_or(REAL),
+        now_ns => now_ns,
+    }
+}
+
+/// A random word: nobody can guess it, unless time is virtual.
+pub(crate) fn random_word() -> u64 {
+    match VIRTUAL_NS.load(Relaxed) {
+        REAL => RandomState::new().build_hasher().finish(),
+        _ => Rng::new(DRAWN.fetch_add(1, Relaxed).wrapping_mul(0x2545_f491_4f6c_dd1d)).word(),
+    }
+}

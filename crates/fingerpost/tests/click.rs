@@ -862,3 +862,50 @@ fn a_rate_is_kept_where_nothing_comes_in() {
     // Asleep for longer than its burst of 20 ms lasts it makes a fifth of them.
     assert!((0.9..3.5).contains(&seconds), "{seconds} s");
 }
+
+#[test]
+#[cfg(feature = "click")]
+fn virtual_time_gives_the_same_each_time() {
+    let text = "r :: RatedSource(RATE 700, LIMIT 900) -> Queue(40) -> s :: RatedUnqueue(300)
+            -> p :: Script(TYPE PACKET, return $(random 2)) -> a :: Counter -> d :: Discard; p [1] -> b :: Counter -> d;
+        InfiniteSource(LIMIT 20) -> IPEncap(udp, 1.0.0.1, 2.0.0.2) -> q :: ARPQuerier(1.0.0.3, 2:1:1:1:1:1, CAPACITY 7)
+            -> ToIPSummaryDump(-, FIELDS timestamp ip_dst len); Idle -> [1] q;
+        Script(wait 5, print $(a.count), print $(b.count), print $(a.rate), print $(random 1000000), print $(now),
+            print q.table, stop)";
+    let run = || {
+        let output = ran(&["click", "--simtime", "-e", text]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let first = run();
+    assert!(first.lines().count() > 6, "{first}");
+    for _ in 0..3 {
+        assert_eq!(run(), first);
+    }
+}
+
+#[test]
+#[cfg(feature = "click")]
+fn a_script_replaces_the_configuration_that_it_is_of() {
+    let start = std::time::Instant::now();
+    let text = "Idle -> s :: Switch(0) -> Idle; s [1] -> Idle;
+        Script(TYPE SIGNAL USR1, print 'stale');
+        Script(write hotconfig \"Script(TYPE SIGNAL USR1, print fresh, stop); Script(print ready); Idle -> Idle\")";
+    let mut child = fingerpost(&["click", "-R", "-e", text]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "ready");
+    let sent = Command::new("kill").args(["-USR1", &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+    assert_eq!(lines.next().unwrap().unwrap(), "fresh", "the element of the new configuration");
+    assert!(child.wait().unwrap().success());
+    assert!(start.elapsed().as_secs() < 10, "nobody waits for it");
+}
+
+#[test]
+#[cfg(feature = "click")]
+fn the_port_of_the_driver_is_read_by_name() {
+    let text = "DriverManager(print click_driver@@ControlSocket.port, stop)";
+    let output = ran(&["click", "-p", "41970+", "-e", text]);
+    let port: u16 = String::from_utf8_lossy(&output.stdout).trim().parse().unwrap();
+    assert!((41970..=41980).contains(&port), "{port}");
+}

@@ -891,7 +891,8 @@ fn a_script_replaces_the_configuration_that_it_is_of() {
     let text = "Idle -> s :: Switch(0) -> Idle; s [1] -> Idle;
         Script(TYPE SIGNAL USR1, print 'stale');
         Script(write hotconfig \"Script(TYPE SIGNAL USR1, print fresh, stop); Script(print ready); Idle -> Idle\")";
-    let mut child = fingerpost(&["click", "-R", "-e", text]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child =
+        fingerpost(&["click", "-R", "-e", text]).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     assert_eq!(lines.next().unwrap().unwrap(), "ready");
     let sent = Command::new("kill").args(["-USR1", &child.id().to_string()]).status().unwrap();

@@ -256,18 +256,18 @@ impl<'a> Parser<'a> {
                 said.direction = Some((self.direction(word), word));
             } else if self.at > first && self.next_is(&["not", "!"]).is_some() {
                 positive = !positive;
-            } else if said.transport.is_none()
-                && let Some(word) = self.next_is(&TRANSPORTS)
-            {
-                said.transport = Some(word);
-            } else if !link && self.next_is(&["ether"]).is_some() {
-                link = true;
             } else if let Some((kind, transport)) = self.at_offset()? {
                 if let Some(word) = said.transport {
                     let what = "another word here: it does not go with what follows";
                     return Err(self.expected_at(word, what));
                 }
                 (said.kind, said.transport) = (Some(kind), transport);
+            } else if said.transport.is_none()
+                && let Some(word) = self.next_is(&TRANSPORTS)
+            {
+                said.transport = Some(word);
+            } else if !link && self.next_is(&["ether"]).is_some() {
+                link = true;
             } else if said.transport == Some("tcp") && self.next_is(&["established"]).is_some() {
                 if let Some((_, word)) = said.direction {
                     return Err(
@@ -351,7 +351,10 @@ impl<'a> Parser<'a> {
         self.check(&said, kind, relation)?;
         self.at += 1;
         let relation = relation.map_or(Relation::Equal, |(relation, _)| relation);
-        let expr = self.about(kind, &said, relation, value)?;
+        let mut expr = self.about(kind, &said, relation, value)?;
+        if let (Kind::Host | Kind::Net | Kind::Ether, Some(name)) = (kind, said.transport) {
+            expr = Expr::all([of_transport(name), expr]);
+        }
         self.settle(said, signed(expr, positive))
     }
 
@@ -577,8 +580,8 @@ impl<'a> Parser<'a> {
             Kind::Port => &["tcp", "udp", "tcpudp"],
             Kind::IcmpType => &["icmp", "icmp6"],
             Kind::TcpFlag => &["tcp"],
-            Kind::Number(Field::At(..), ..) => &["tcp", "udp", "tcpudp", "icmp", "icmp6"],
-            _ => &[],
+            Kind::Host | Kind::Net | Kind::Ether | Kind::Number(..) => &TRANSPORTS,
+            Kind::Proto => &[],
         };
         let needed = matches!(kind, Kind::IcmpType | Kind::TcpFlag);
         match said.transport {

@@ -151,7 +151,7 @@ fn primitives() {
         ("syn and !ack", "0001000000"),
         ("not fin", "1111111011"),
         ("proto tcp and !(syn and !ack)", "1000000100"),
-        ("win 0", "1001000000"),
+        ("win 0", "1001000100"),
         ("tcp win = 0 dst port 80", "1000000000"),
         ("tcp win > 0", "0000000000"),
         ("tcp dst port 53", "0001000000"),
@@ -174,7 +174,7 @@ fn primitives() {
         ("src port & 1 = 1", "0101001000"),
         ("src host & 255.0.0.0 = 10.9.9.9", "1111000000"),
         ("ip[0] & 0xf0 > 0x45", "0000000000"),
-        ("ip[0] & 0xf0 < 0x45", "1111100001"),
+        ("ip[0] & 0xf0 < 0x45", "1111100000"),
         ("ether host 1:2:3:4:5:6", "0000000000"),
     ] {
         assert_eq!(taken(text, &packets), want, "{text}");
@@ -255,7 +255,7 @@ fn errors_say_what_was_expected_and_where() {
         ("tcp)", 3, "a `(` before this `)`"),
         ("(tcp", 4, "`and`, `or` or `)`"),
         ("any :", 4, "`and`, `or` or the end"),
-        ("tcp & udp", 4, "a field with a number before `&`"),
+        ("tcp & udp", 6, "a field with a number before `&`"),
         ("tcp | udp", 4, "`and`, `or` or the end"),
     ] {
         let error = Filter::parse(text).expect_err(text);

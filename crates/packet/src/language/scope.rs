@@ -366,7 +366,7 @@ impl<'s> Resolver<'s, '_> {
         let hint = self.near_class(name);
         let words = format!("unknown element class `{}`", short(name));
         let later = self.later.get(name).copied();
-        let in_click = InClick::Reading(format!("undeclared element '{}'", short(name)));
+        let in_click = InClick::Reading(format!("unknown element class '{}'", short(name)));
         said_elsewhere(self.problems.add(at, words).maybe(hint).in_click(in_click), later);
     }
 
@@ -689,7 +689,8 @@ impl<'s> Resolver<'s, '_> {
         let hint = self.problems.near(name, names).or_else(|| self.near_class(name));
         let words = format!("no element is called `{}`", short(name));
         let later = self.later.get(name).copied();
-        said_elsewhere(self.problems.add(at, words).maybe(hint), later);
+        let in_click = InClick::Reading(format!("undeclared element '{}'", short(name)));
+        said_elsewhere(self.problems.add(at, words).maybe(hint).in_click(in_click), later);
     }
 
     /// First and last port.

@@ -1,10 +1,10 @@
 //! The language as a whole: what configurations become, and the errors of wrong ones.
 
-use super::Configuration;
 use super::class::Processing;
 use super::read::Language;
 use super::source::Errors;
 use super::testing::CLASSES;
+use super::{Configuration, Declared};
 
 fn read(text: &str) -> Result<Configuration, Errors> {
     Language::new(CLASSES).read("a.click", text)
@@ -483,37 +483,38 @@ fn arguments_know_their_places_and_elements_their_names() {
     );
 }
 
+/// Elements of a good configuration, each with its arguments.
+fn elements(text: &str) -> String {
+    let read = read(text).unwrap_or_else(|errors| panic!("{text}\n{errors}"));
+    let of = |element: &Declared| format!("{}({})", element.name, element.config.as_str());
+    read.elements().iter().map(of).collect::<Vec<_>>().join(" ")
+}
+
 #[test]
 fn a_class_has_several_forms() {
-    let forms = "elementclass X { $a | Queue($a) || $a, $b | input -> Queue($b $a) -> output ||
-        $a, __REST__ $r | Queue($a/$r) }";
-    assert_eq!(flat(&format!("{forms} X(1); X(1, 2, 3)")), "X@1/Queue@1(1) X@2/Queue@1(1/2, 3)");
-    assert_eq!(flat(&format!("{forms} X(1, 2)")), "X@1/Queue@1(1/2)", "no port is used");
-    assert_eq!(
-        flat(&format!("{forms} Idle -> x :: X(1, 2) -> Idle")),
-        "Idle@1() x/Queue@1(2 1) Idle@3()"
-    );
-    assert_eq!(
-        reported(&format!("{forms} X")),
-        "2:31 `X@1`: no form of its class has 0 arguments, 0 inputs and 0 outputs"
-    );
+    let forms = "elementclass X { $a | Idle($a) || $a, $b | input -> Print($b $a) -> output ||
+        $a, __REST__ $r | Idle($a/$r) }";
+    let with = |text: &str| elements(&format!("{forms} {text}"));
+    assert_eq!(with("X(1); X(1, 2, 3)"), "X@1/Idle@1(1) X@2/Idle@1(1/2, 3)");
+    assert_eq!(with("X(1, 2)"), "X@1/Idle@1(1/2)", "no port is used");
+    assert_eq!(with("Idle -> x :: X(1, 2) -> Idle"), "Idle@1() x/Print@1(2 1) Idle@3()");
+    let words = "`X@1`: no form of its class has 0 arguments, 0 inputs and 0 outputs";
+    assert!(reported(&format!("{forms} X")).contains(words));
     let by_ports =
-        "elementclass Y { input -> output || input -> Queue -> output; input [1] -> Idle }";
-    assert_eq!(flat(&format!("{by_ports} Idle -> Y -> Idle")), "Idle@1() Idle@3()");
+        "elementclass Y { input -> output || input -> Print -> output; input [1] -> Idle }";
+    assert_eq!(elements(&format!("{by_ports} Idle -> Y -> Idle")), "Idle@1() Idle@3()");
     assert_eq!(
-        flat(&format!("{by_ports} Idle -> y :: Y -> Idle; Idle -> [1] y")),
-        "Idle@1() y/Queue@1() y/Idle@2() Idle@3() Idle@4()"
+        elements(&format!("{by_ports} Idle -> y :: Y -> Idle; Idle -> [1] y")),
+        "Idle@1() y/Print@1() y/Idle@2() Idle@3() Idle@4()"
     );
-    let extended = "elementclass Queue { $a, $b | input -> Queue($a$b) -> output || ... }";
+    let extended = "elementclass Queue { $a, $b | input -> Queue($a$b) -> output || ... }
+        Idle -> Queue(1, 2) -> Unqueue -> Queue(7) -> Unqueue -> Idle";
     assert_eq!(
-        flat(&format!("{extended} Idle -> Queue(1, 2) -> Queue(7) -> Idle")),
-        "Idle@1() Queue@2/Queue@1(12) Queue@3(7) Idle@4()"
+        elements(extended),
+        "Idle@1() Queue@2/Queue@1(12) Unqueue@3() Queue@4(7) Unqueue@5() Idle@6()"
     );
-    assert!(
-        reported("elementclass Zz { Idle || ... }").contains("there is no class `Zz` to extend")
-    );
-    assert_eq!(
-        flat("elementclass Z { __REST__ $r, K $k | Queue($k: $r) } Z(1, K 5, 2)"),
-        "Z@1/Queue@1(5: 1, 2)"
-    );
+    let nothing = reported("elementclass Zz { Idle || ... }");
+    assert!(nothing.contains("there is no class `Zz` to extend"), "{nothing}");
+    let rest = "elementclass Z { __REST__ $r, K $k | Idle($k: $r) } Z(1, K 5, 2)";
+    assert_eq!(elements(rest), "Z@1/Idle@1(5: 1, 2)");
 }

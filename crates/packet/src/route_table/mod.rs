@@ -15,7 +15,7 @@ mod report;
 mod tests;
 mod text;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -185,8 +185,35 @@ pub(crate) struct RouteTable<A: Family> {
     writer: Mutex<Writer<A>>,
 }
 
+/// Class whose routes are listed in the order in which they were added.
+const LISTED_AS_ADDED: &str = "LinearIPLookup";
+
+/// Places of prefixes in a list; one that is free is taken by the next new prefix, as Click does.
+#[derive(Default)]
+struct Order<A: Family> {
+    places: HashMap<Prefix<A>, usize>,
+    free: BTreeSet<usize>,
+}
+
+impl<A: Family> Order<A> {
+    fn add(&mut self, prefix: Prefix<A>) {
+        if !self.places.contains_key(&prefix) {
+            let place = self.free.pop_first().unwrap_or(self.places.len());
+            self.places.insert(prefix, place);
+        }
+    }
+
+    fn remove(&mut self, prefix: Prefix<A>) {
+        if let Some(place) = self.places.remove(&prefix) {
+            self.free.insert(place);
+        }
+    }
+}
+
 struct Writer<A: Family> {
     table: LpmTable<A>,
+    /// Where routes are not listed by prefix.
+    order: Option<Order<A>>,
     numbers: HashMap<Path, NextHopId>,
     version: u64,
     last: Duration,
@@ -253,7 +280,13 @@ impl<A: Family> RouteTable<A> {
         let table = LpmTable::build_with(rows, store)
             .map_err(|error| (None, TableError::Refused(error)))?;
         let (version, test) = (1, Test::default());
-        let writer = Mutex::new(Writer { table, numbers, version, last: begin.elapsed(), test });
+        let order = (class == LISTED_AS_ADDED).then(|| {
+            let mut order = Order::default();
+            routes.iter().for_each(|route| order.add(route.prefix));
+            order
+        });
+        let last = begin.elapsed();
+        let writer = Mutex::new(Writer { table, order, numbers, version, last, test });
         Ok((Self { class, outputs, gateways, paths, writer }, twice))
     }
 
@@ -297,6 +330,11 @@ impl<A: Family> RouteTable<A> {
         }
         let refused = |error| (None, TableError::Refused(error));
         writer.table.apply(&wanted).map_err(refused)?;
+        if let Some(order) = &mut writer.order {
+            for &(prefix, number) in &wanted {
+                if number.is_none() { order.remove(prefix) } else { order.add(prefix) }
+            }
+        }
         writer.version += 1;
         writer.last = begin.elapsed();
         Ok(writer.version)
@@ -339,6 +377,9 @@ impl<A: Family> RouteTable<A> {
         let all: Vec<_> =
             writer.table.iter().map(|(prefix, _)| (prefix, NextHopId::NONE)).collect();
         writer.table.apply(&all).map_err(TableError::Refused)?;
+        if let Some(order) = &mut writer.order {
+            *order = Order::default();
+        }
         writer.version += 1;
         writer.last = begin.elapsed();
         Ok(())
@@ -363,10 +404,15 @@ impl<A: Family> RouteTable<A> {
         Some(FoundRoute { prefix: prefix.to_string(), gateway: self.gateways.get(path.gateway) })
     }
 
-    /// Every route, by address, then length.
+    /// Every route, by address, then length, or in the order of the class.
     pub(crate) fn dump(&self) -> Vec<Route<A>> {
         let writer = self.writer();
-        writer.table.iter().map(|(prefix, &number)| self.route(prefix, number)).collect()
+        let routes = writer.table.iter();
+        let mut all: Vec<_> = routes.map(|(prefix, &number)| self.route(prefix, number)).collect();
+        if let Some(order) = &writer.order {
+            all.sort_by_key(|route| order.places.get(&route.prefix).copied());
+        }
+        all
     }
 
     fn route(&self, prefix: Prefix<A>, number: NextHopId) -> Route<A> {

@@ -233,7 +233,10 @@ impl Element for ArpResponder {
                 ether.set_addrs(theirs.mac, ours.mac);
             }
             write_arp(frame, ETHER_BYTES, REPLY, ours, theirs);
-            batch.meta_mut()[i].flags &= !FLAG_LINK_MULTICAST;
+            let meta = &mut batch.meta_mut()[i];
+            meta.flags &= !FLAG_LINK_MULTICAST;
+            // The reply is a new packet, though it has the frame of the request.
+            meta.annotated = false;
             self.replies.add(1);
         }
     }

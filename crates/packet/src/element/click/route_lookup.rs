@@ -218,7 +218,7 @@ impl<A: Family> Element for RouteLookup<A> {
 mod tests {
     use super::*;
     use crate::frame::Decision;
-    use crate::testing::{Bench, World, batch, element, frame_v4, frame_v6};
+    use crate::testing::{Bench, Rig, World, batch, element, frame_v4, frame_v6};
 
     /// The outputs that packets to these destinations take; none where they are dropped.
     fn outputs(element: &mut dyn Element, dsts: &[&str]) -> Vec<Option<u16>> {
@@ -303,5 +303,23 @@ mod tests {
         second.process(0, &mut batch, &mut bench.context());
         assert_eq!([0, 1].map(|i| batch.decision(i)), [Decision::Output(3), Decision::Output(4)]);
         assert_eq!(noted(&batch), [Some("192.0.2.1".to_owned()), None], "it stays");
+    }
+
+    #[test]
+    fn a_linear_table_is_listed_as_it_was_made() {
+        let listed = |class: &str| {
+            let text = format!(
+                "Idle -> t :: {class}(1.2.3.4/32 0, 1.2.0.0/20 1, 0/0 0) => Discard, Discard"
+            );
+            let rig = Rig::new(&World::new(), &text);
+            rig.write("t.remove", "1.2.0.0/20");
+            rig.write("t.add", "9.0.0.0/8 1");
+            rig.write("t.add", "8.0.0.0/8 1");
+            let table = rig.read("t.table");
+            let first = |line: &str| line.split('\t').next().unwrap_or_default().to_owned();
+            table.lines().map(first).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(listed("LinearIPLookup"), "1.2.3.4/32 9.0.0.0/8 0.0.0.0/0 8.0.0.0/8");
+        assert_eq!(listed("RadixIPLookup"), "0.0.0.0/0 1.2.3.4/32 8.0.0.0/8 9.0.0.0/8");
     }
 }

@@ -24,6 +24,7 @@ use super::{Context, Element, Held, Inputs, Transmit};
 use crate::frame::counters::{Instance, NodeCounters, WorkerCounters};
 use crate::frame::{BATCH, Batch, Decision, DropReason, Meta, Packet, Pool, ROUNDS_SHIFT};
 use crate::graph::trace::Tracer;
+use crate::language::Role;
 
 /// Rounds that a packet may make inside the router.
 pub const MAX_ROUNDS: u8 = 8;
@@ -132,8 +133,11 @@ impl Graph {
             .collect();
         let most = nodes.iter().map(|node| node.outputs.len()).max().unwrap_or(0);
         let polled = plan.nodes().iter().enumerate().filter(|(_, node)| node.polled());
+        let mut polled: Vec<usize> = polled.map(|(at, _)| at).collect();
+        // What a script waits for it sees before others have their turn of that time, as in Click.
+        polled.sort_by_key(|&at| plan.nodes()[at].class.spec.role != Role::Script);
         Self {
-            polled: polled.map(|(at, _)| at).collect(),
+            polled,
             plan: plan.clone(),
             heirs: Vec::new(),
             counters: nodes.iter().map(|_| NodeCounters::default()).collect(),

@@ -36,11 +36,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
             receive?.unwrap_or(0),
             send?.unwrap_or(0)
         );
-        let driver = "mcast";
-        if !setup.drivers.iter().any(|known| known.name == driver) {
-            return Err(setup.args.refuse_all("no driver `mcast` is built in"));
-        }
-        let port = setup.device(&device, Some(driver.to_owned()))?;
+        let port = setup.device(&device, Some("mcast".to_owned()))?;
         let receives = if setup.outputs > 0 { Receives::Port(port) } else { Receives::Nothing };
         Ok(Made::new(move |_| McastSocket { port }).receives(receives))
     },

@@ -69,7 +69,7 @@ pub struct Setup<'a> {
     pub outputs: u32,
     /// Gateways of the whole graph: packets carry the numbers of in `Meta::hop`.
     pub gateways: &'a Arc<Gateways>,
-    /// By which an element ends the router.
+    /// What an element ends the router by.
     pub ending: &'a Ending,
     /// The handlers of the graph, once they are installed.
     pub(crate) installed: &'a Installed,

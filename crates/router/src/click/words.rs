@@ -47,7 +47,7 @@ pub(crate) fn lines(errors: &Errors) -> Vec<String> {
     lines
 }
 
-/// The same of any error, as one text.
+/// Any error as one text.
 pub(crate) fn text(error: &ClickError) -> String {
     match error {
         ClickError::Wrong(errors) => lines(errors).join("\n"),

@@ -164,7 +164,7 @@ impl Allowance {
         Ok(Self { unit, rate: Arc::new(AtomicU64::new(rate?)), burst, begins_empty: false })
     }
 
-    /// The same rate, of which no burst is there at the start, or where the rate changes: one packet is.
+    /// A rate of which no burst is there at the start, or where it changes: one packet is.
     pub(crate) fn begins_empty(self) -> Self {
         Self { begins_empty: true, ..self }
     }
@@ -213,7 +213,7 @@ impl Allowance {
 fn held_bytes(tokens: u64) -> u64 {
     let all = u64::from(u32::MAX);
     let parts = all / tokens.saturating_add(CLICK_DEBT);
-    if parts == 0 { tokens } else { all / parts - CLICK_DEBT }
+    all.checked_div(parts).map_or(tokens, |held| held - CLICK_DEBT)
 }
 
 /// What one worker has of it.

@@ -133,8 +133,8 @@ const GRAPHS: &[Subject] = &[
     ordered("FromDevice(a) -> Strip(14) -> t :: CheckTCPHeader -> IPPrint(ACTIVE false) -> ToDevice(b);
         t [bad] -> u :: CheckUDPHeader -> ToDevice(c); u [bad] -> i :: CheckICMPHeader -> ToDevice(d); i [bad] -> ToDevice(e);
         FromDevice(f) -> ARPPrint(ACTIVE false) -> ToDevice(g)"),
-    ordered("FromDevice(a) -> y :: Bypass -> s :: InputSwitch -> ToDevice(b); y [1] -> Counter(COUNT_CALL 3 y.active false) -> [1] y;
-        FromDevice(c) -> [1] s; FromDevice(d) -> McastSocket(233.252.0.0, 1234) -> ToDevice(e)"),
+    ordered("FromDevice(a) -> y :: Bypass -> ToDevice(b); y [1] -> Counter(COUNT_CALL 3 y.active false) -> [1] y;
+        FromDevice(d) -> McastSocket(233.252.0.0, 1234) -> ToDevice(e)"),
     makes("FromDevice(a) -> Script(TYPE PACKET, goto x $(eq 1 2), return 0, label x) -> h :: Hub [1] -> ToDevice(b);
         h [2] -> ToDevice(c); FromDevice(d) -> [1] h [0] -> ToDevice(d); FromDevice(e) -> [2] h"),
     makes("FromDevice(a) -> Strip(14) -> IPEncap(tcp, 10.0.0.1, 10.0.0.2) -> UDPIPEncap(10.0.0.1, 1, 10.0.0.2, 2)

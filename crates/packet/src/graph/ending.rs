@@ -21,16 +21,19 @@ impl Ending {
     }
 
     /// Takes the request, if there is one: for an element that manages the end.
+    #[cfg(any(feature = "click", test))]
     pub(crate) fn take(&self) -> bool {
         self.0.requested.swap(false, Relaxed)
     }
 
     /// One more element decides what a request means.
+    #[cfg(any(feature = "click", test))]
     pub(crate) fn manage(&self) {
         self.0.managers.fetch_add(1, Relaxed);
     }
 
     /// One of them does so no longer.
+    #[cfg(any(feature = "click", test))]
     pub(crate) fn leave(&self) {
         self.0.managers.fetch_sub(1, Relaxed);
     }

@@ -206,6 +206,12 @@ impl Setup<'_> {
     pub fn exit(&self, output: u16, reason: DropReason) -> Exit {
         Exit { output: Some(output).filter(|&output| u32::from(output) < self.outputs), reason }
     }
+
+    /// Name of the element; empty outside of a configuration.
+    pub(crate) fn name(&self) -> &str {
+        let elements = self.around.configuration.map_or(&[][..], Configuration::elements);
+        elements.get(self.around.number).map_or("", |element| &element.name)
+    }
 }
 
 #[cfg(feature = "click")]
@@ -244,12 +250,6 @@ impl Setup<'_> {
     pub(crate) fn shared<T: Default + Send + Sync + 'static>(&mut self, number: usize) -> Arc<T> {
         let shared = self.around.shared.entry(number).or_insert_with(|| Arc::<T>::default());
         shared.clone().downcast().expect("one class shares one type")
-    }
-
-    /// Name of the element; empty outside of a configuration.
-    pub(crate) fn name(&self) -> &str {
-        let elements = self.around.configuration.map_or(&[][..], Configuration::elements);
-        elements.get(self.around.number).map_or("", |element| &element.name)
     }
 }
 

@@ -33,6 +33,5 @@ pub(crate) use source::Sources;
 pub(crate) use source::short;
 pub use source::{Errors, InClick, Place, Problems, Report, Span};
 pub use text::Text;
-#[cfg(feature = "click")]
 pub(crate) use value::unquote;
 pub use value::{Around, Bandwidth, Value};

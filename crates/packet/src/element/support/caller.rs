@@ -1,5 +1,6 @@
 //! Handlers that an element calls: names mean first what is in its own compound, then what is around that.
 
+#[cfg(feature = "click")]
 use std::io::{self, Write as _};
 
 use crate::graph::{Installed, Setup};
@@ -51,6 +52,7 @@ impl Caller {
     }
 
     /// Writes a text to a file that may be opened, behind what it holds where `append`.
+    #[cfg(feature = "click")]
     pub(crate) fn write_file(&self, name: &str, text: &str, append: bool) -> io::Result<()> {
         let Some(mut file) = self.policy.output(name)? else { return Ok(()) };
         if !append {
@@ -60,12 +62,14 @@ impl Caller {
     }
 
     /// Whether it can be read, and whether it can be written.
+    #[cfg(feature = "click")]
     pub(crate) fn modes(&self, name: &str) -> (bool, bool) {
         let modes = |(_, handler): (_, Handler)| (handler.is_readable(), handler.is_writable());
         self.found(name).map(modes).unwrap_or_default()
     }
 
     /// Reads a handler.
+    #[cfg(feature = "click")]
     pub(crate) fn read(&self, name: &str, parameter: &str) -> Result<String, HandlerError> {
         let (whole, handler) = self.found(name)?;
         handler.call_read(&whole, parameter)

@@ -12,14 +12,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::net::Ipv4Addr;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::annotations::Annotations;
 use crate::element::support::setting::Setting;
 use crate::frame::{Batch, DropReason, FLAG_GENERATED, Packet};
-use crate::graph::{Context, Element, ElementClass, Held, Inputs, Made};
+use crate::graph::{Context, Element, ElementClass, Ending, Held, Inputs, Made};
 use crate::handler::Handler;
 use crate::language::ClassSpec;
 
@@ -44,7 +42,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         let what = What { bytes: bytes || ip_bytes, ip: ip_bytes, packets, extra };
         let shared = setup.keep::<Mutex<Counts>>();
         let (frozen, active) = (Setting::new(false), Setting::new(true));
-        let stop = setup.stop.clone();
+        let stop = setup.ending.clone();
         let made = Made::new({
             let (shared, frozen, active) = (shared.clone(), frozen.clone(), active.clone());
             move |instance| Counter {
@@ -159,7 +157,7 @@ struct Counter {
     limits: [[Option<u64>; 2]; 2],
     frozen: Setting<bool>,
     active: Setting<bool>,
-    stop: Arc<AtomicBool>,
+    stop: Ending,
 }
 
 impl Element for Counter {
@@ -183,8 +181,7 @@ impl Element for Counter {
             let numbers = [of.len() as u64, *total];
             for (number, [stops, freezes]) in numbers.into_iter().zip(self.limits) {
                 if stops.is_some_and(|limit| number >= limit) {
-                    // Relaxed: whoever looks acts on it a round later.
-                    self.stop.store(true, Relaxed);
+                    self.stop.request();
                 }
                 if freezes.is_some_and(|limit| number >= limit) {
                     self.frozen.change(|_| true);
@@ -244,7 +241,7 @@ pub(crate) const LAST: ElementClass = ElementClass {
         setup.args.keyword_arg("NOTIFIER")?;
         let ends = setup.args.keyword("STOP_AFTER_CLEAR");
         setup.args.finish()?;
-        let ends = ends?.unwrap_or(false).then(|| setup.stop.clone());
+        let ends = ends?.unwrap_or(false).then(|| setup.ending.clone());
         let others = setup.outputs > 1;
         let clears = Setting::<u32>::new(0);
         let each = clears.clone();
@@ -269,7 +266,7 @@ struct Last {
     others: bool,
     clears: Setting<u32>,
     seen: u32,
-    ends: Option<Arc<AtomicBool>>,
+    ends: Option<Ending>,
 }
 
 impl Element for Last {
@@ -298,8 +295,7 @@ impl Element for Last {
             cx.emit(0, packet);
         }
         if let Some(ends) = &self.ends {
-            // Relaxed: whoever looks acts on it a round later.
-            ends.store(true, Relaxed);
+            ends.request();
         }
     }
 

@@ -21,13 +21,12 @@ pub(crate) mod heads;
 pub(crate) mod hub;
 pub(crate) mod info;
 pub(crate) mod ip6;
-pub(crate) mod input_switch;
 pub(crate) mod ip_mirror;
 pub(crate) mod ip_print;
 pub(crate) mod link_unqueue;
 pub(crate) mod mark_ip_header;
-pub(crate) mod nearest;
 pub(crate) mod mcast_socket;
+pub(crate) mod nearest;
 pub(crate) mod null;
 pub(crate) mod paint_checks;
 pub(crate) mod payload;
@@ -119,7 +118,6 @@ pub(crate) static ELEMENTS: &[ElementClass] = &[
     ip6::SET_DSCP,
     ip6::SOLICITOR,
     ip6::UDP_ENCAP,
-    input_switch::CLASS,
     ip_mirror::CLASS,
     ip_print::ARP,
     ip_print::IP,

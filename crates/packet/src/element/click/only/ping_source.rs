@@ -55,7 +55,7 @@ fn configure(setup: &mut Setup<'_>) -> Result<Made, ConfigError> {
     let identifier = identifier?.unwrap_or(0);
     let data: Arc<[u8]> = data.map_or_else(|| Arc::from([0; 56]), |data| data.bytes().into());
     let verbose = verbose?.unwrap_or(true);
-    let stop = stop?.unwrap_or(false).then(|| setup.stop.clone());
+    let stop = stop?.unwrap_or(false).then(|| setup.ending.clone());
     let replies = setup.inputs > 0;
     let made_one = AtomicBool::new(false);
     let made = Made::new({

@@ -3,11 +3,10 @@
 //! Source: Click's `SchedOrderTest`. The list has `SIZE` places (1,024), an element takes `LIMIT` of them at most; with `STOP true` the
 //! router ends when it is full. Elements have a turn each in every round here, whatever `ScheduleInfo` has.
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::frame::Batch;
-use crate::graph::{Context, Element, ElementClass, Inputs, Made};
+use crate::graph::{Context, Element, ElementClass, Ending, Inputs, Made};
 use crate::handler::Handler;
 use crate::language::ClassSpec;
 
@@ -24,7 +23,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         setup.args.finish()?;
         let (id, size) = (id?, size?.unwrap_or(1024));
         let limit = usize::try_from(limit?.unwrap_or(-1)).unwrap_or(usize::MAX);
-        let stop = stop?.unwrap_or(false).then(|| setup.stop.clone());
+        let stop = stop?.unwrap_or(false).then(|| setup.ending.clone());
         let elements = setup.around.configuration.map_or(&[][..], |all| all.elements());
         let first = elements.iter().position(|element| element.class.name == NAME).unwrap_or(0);
         let order = setup.shared::<Mutex<Vec<u32>>>(first);
@@ -49,7 +48,7 @@ struct Noting {
     id: u32,
     size: usize,
     left: usize,
-    stop: Option<Arc<AtomicBool>>,
+    stop: Option<Ending>,
 }
 
 impl Element for Noting {
@@ -61,8 +60,7 @@ impl Element for Noting {
             self.left -= 1;
         }
         if let Some(stop) = self.stop.as_ref().filter(|_| order.len() >= self.size) {
-            // Relaxed: whoever looks acts on it a round later.
-            stop.store(true, Relaxed);
+            stop.request();
         }
     }
 }

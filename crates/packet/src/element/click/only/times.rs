@@ -6,7 +6,7 @@
 //! the time since the packet before (`RANGE`: since the first, `NOW`: until now). Each worker has its own first packet. Differs:
 //! `START_AFTER`, `END_AFTER` and `END_CALL` are taken with a warning.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::annotations::Annotations;
@@ -14,7 +14,7 @@ use super::clock::{SECOND_NS, read_seconds, seconds, time_of_day};
 use super::each::{class, each, sorting};
 use crate::element::support::setting::Setting;
 use crate::frame::{Batch, DropReason};
-use crate::graph::{Context, Element, ElementClass, Exit, Made, Setup};
+use crate::graph::{Context, Element, ElementClass, Ending, Exit, Made, Setup};
 use crate::handler::Handler;
 use crate::language::{Args, ConfigError, Value};
 
@@ -62,7 +62,7 @@ pub(crate) const FILTER: ElementClass =
             end: AtomicI64::new(end.unwrap_or(i64::MAX)),
         });
         let exit = setup.exit(1, DropReason::Unmatched);
-        let stop = stop?.unwrap_or(false).then(|| setup.stop.clone());
+        let stop = stop?.unwrap_or(false).then(|| setup.ending.clone());
         let made = Made::new({
             let bounds = bounds.clone();
             move |_| Filter {
@@ -117,7 +117,7 @@ struct Filter {
     end_delay: Option<i64>,
     interval: Option<i64>,
     exit: Exit,
-    stop: Option<Arc<AtomicBool>>,
+    stop: Option<Ending>,
 }
 
 impl Element for Filter {
@@ -143,8 +143,7 @@ impl Element for Filter {
                 self.exit.take(batch, i);
             }
             if let Some(stop) = self.stop.as_ref().filter(|_| ended) {
-                // Relaxed: whoever looks acts on it a round later.
-                stop.store(true, Relaxed);
+                stop.request();
             }
         }
     }

@@ -890,7 +890,7 @@ fn a_script_replaces_the_configuration_that_it_is_of() {
     let start = std::time::Instant::now();
     let text = "Idle -> s :: Switch(0) -> Idle; s [1] -> Idle;
         Script(TYPE SIGNAL USR1, print 'stale');
-        Script(write hotconfig \"Script(TYPE SIGNAL USR1, print fresh, stop); Script(print ready); Idle -> Idle\")";
+        Script(write hotconfig \"Script(TYPE SIGNAL USR1, print 'fresh', stop); Script(print 'ready'); Idle -> Idle\")";
     let mut child =
         fingerpost(&["click", "-R", "-e", text]).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();

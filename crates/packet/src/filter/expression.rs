@@ -755,6 +755,10 @@ impl<'a> Parser<'a> {
                 return Ok((std::net::Ipv6Addr::from_bits(prefix.addr()).into(), prefix.len()));
             }
         }
+        // A name of `AddressInfo`, or of an interface, stands for its network.
+        if let Ok(prefix) = Prefix::<u32>::read(&format!("{value}:ipnet")) {
+            return Ok((Ipv4Addr::from_bits(prefix.addr()).into(), prefix.len()));
+        }
         Err(self.expected_at(value, wanted(Some(Kind::Net))))
     }
 }

@@ -495,15 +495,19 @@ mod tests {
             }
             drop(held);
             // A process that another test forks holds the descriptors until its exec.
-            let until = Instant::now() + Duration::from_secs(5);
-            while testing::ip("-o link").contains("fp0") && Instant::now() < until {
-                std::thread::sleep(Duration::from_millis(10));
-            }
+            let gone = || {
+                let until = Instant::now() + Duration::from_secs(5);
+                while testing::ip("-o link").contains("fp0") && Instant::now() < until {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                !testing::ip("-o link").contains("fp0")
+            };
+            assert!(gone());
             assert!(told("fp0", [1, 0, 0, 0, 0, 1], None, 1).contains("no host has such a link"));
             assert!(told("fp0", mac, Some(u32::MAX), 1).contains("an MTU from 68 to 65521"));
             assert!(told("fp0", mac, None, 257).contains("more queues than"));
             assert!(told("", mac, None, 1).contains("No such device"));
-            assert!(!testing::ip("-o link").contains("fp0"), "a failure leaves none behind");
+            assert!(gone(), "a failure leaves none behind");
             assert_eq!(open_queues("fp0", mac, None, 0).unwrap().len(), 1);
         });
     }

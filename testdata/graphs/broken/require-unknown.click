@@ -1,1 +1,1 @@
-require(compact_config);
+require(nothing known);

@@ -1,1 +1,0 @@
-elementclass All { __REST__ $args | Idle($args) }

@@ -1,1 +1,0 @@
-Idle -> Print(costs 5$) -> Discard;

@@ -893,11 +893,22 @@ fn a_script_replaces_the_configuration_that_it_is_of() {
         Script(write hotconfig \"Script(TYPE SIGNAL USR1, print 'fresh', stop); Script(print 'ready'); Idle -> Idle\")";
     let mut child =
         fingerpost(&["click", "-R", "-e", text]).stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    assert_eq!(lines.next().unwrap().unwrap(), "ready");
+    let (to, lines) = std::sync::mpsc::channel();
+    let stdout = BufReader::new(child.stdout.take().unwrap());
+    std::thread::spawn(move || {
+        stdout.lines().map_while(Result::ok).try_for_each(|line| to.send(line))
+    });
+    let next = |child: &mut std::process::Child| {
+        let line = lines.recv_timeout(std::time::Duration::from_secs(20));
+        line.unwrap_or_else(|_| {
+            let _ = child.kill();
+            panic!("it prints nothing")
+        })
+    };
+    assert_eq!(next(&mut child), "ready");
     let sent = Command::new("kill").args(["-USR1", &child.id().to_string()]).status().unwrap();
     assert!(sent.success());
-    assert_eq!(lines.next().unwrap().unwrap(), "fresh", "the element of the new configuration");
+    assert_eq!(next(&mut child), "fresh", "the element of the new configuration");
     assert!(child.wait().unwrap().success());
     assert!(start.elapsed().as_secs() < 10, "nobody waits for it");
 }

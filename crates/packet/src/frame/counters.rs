@@ -103,8 +103,18 @@ impl<T: Default> PerWorker<T> {
     }
 }
 
-/// Counters of one port and worker.
+/// Counts by drop reason.
 #[derive(Debug)]
+struct ByReason([Count; REASONS]);
+
+impl Default for ByReason {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| Count::default()))
+    }
+}
+
+/// Counters of one port and worker.
+#[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct PortCounters {
     /// Frames received.
@@ -117,30 +127,16 @@ pub struct PortCounters {
     pub tx_bytes: Count,
     /// Frames of the worker's pool in the rings of the port, as of a moment ago.
     pub in_rings: Count,
-    /// Packets received there and dropped, by reason.
-    dropped: [Count; REASONS],
+    /// Packets received there and dropped.
+    dropped: ByReason,
     /// Counts of the device's own, as of a moment ago.
     device: Mutex<Vec<(&'static str, u64)>>,
-}
-
-impl Default for PortCounters {
-    fn default() -> Self {
-        Self {
-            rx_packets: Count::default(),
-            rx_bytes: Count::default(),
-            tx_packets: Count::default(),
-            tx_bytes: Count::default(),
-            in_rings: Count::default(),
-            dropped: std::array::from_fn(|_| Count::default()),
-            device: Mutex::default(),
-        }
-    }
 }
 
 impl PortCounters {
     /// Packets received there and dropped for a reason.
     pub fn dropped(&self, reason: DropReason) -> u64 {
-        self.dropped[reason as usize].read()
+        self.dropped.0[reason as usize].read()
     }
 
     /// Counts of the device's own, by name; those of the last port where there is none.
@@ -167,7 +163,7 @@ impl PortCounters {
 }
 
 /// What one node of a graph counts. The worker alone writes; anybody may read.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct NodeCounters {
     /// Packets that reached it.
     pub packets: Count,
@@ -176,36 +172,25 @@ pub struct NodeCounters {
     /// Ticks of the processor's clock that it worked, dividing its batches included; only while the graph
     /// is timed. Pulls from other elements are included.
     pub ticks: Count,
-    /// Packets that ended at it, by reason. Apart, so that what every batch counts lies close together.
-    dropped: Box<[Count; REASONS]>,
-}
-
-impl Default for NodeCounters {
-    fn default() -> Self {
-        Self {
-            packets: Count::default(),
-            batches: Count::default(),
-            ticks: Count::default(),
-            dropped: Box::new(std::array::from_fn(|_| Count::default())),
-        }
-    }
+    /// Packets that ended at it. Apart, so that what every batch counts lies close together.
+    dropped: Box<ByReason>,
 }
 
 impl NodeCounters {
     /// Counts a packet that ended at it.
     #[inline]
     pub(crate) fn drop_packet(&self, reason: DropReason) {
-        self.dropped[reason as usize].add(1);
+        self.dropped.0[reason as usize].add(1);
     }
 
     /// Packets that ended at it for a reason.
     pub fn dropped(&self, reason: DropReason) -> u64 {
-        self.dropped[reason as usize].read()
+        self.dropped.0[reason as usize].read()
     }
 
     /// All packets that ended at it.
     pub fn drops(&self) -> u64 {
-        self.dropped.iter().map(Count::read).sum()
+        self.dropped.0.iter().map(Count::read).sum()
     }
 
     /// Continues the counts of another.
@@ -213,7 +198,7 @@ impl NodeCounters {
         self.packets.set(before.packets.read());
         self.batches.set(before.batches.read());
         self.ticks.set(before.ticks.read());
-        for (to, from) in self.dropped.iter().zip(before.dropped.iter()) {
+        for (to, from) in self.dropped.0.iter().zip(&before.dropped.0) {
             to.set(from.read());
         }
     }
@@ -295,7 +280,7 @@ impl WorkerCounters {
         }
         self.dropped[at].add(1);
         if let Some(port) = self.ports.get(usize::from(meta.port)) {
-            port.dropped[at].add(1);
+            port.dropped.0[at].add(1);
         }
     }
 

@@ -5,27 +5,31 @@
 use crate::element::support::copies::Copies;
 use crate::frame::Batch;
 use crate::frame::counters::{Count, PerWorker};
-use crate::graph::{Context, Element, ElementClass, Made};
-use crate::language::ClassSpec;
+use crate::graph::{Context, Element, ElementClass, Made, Setup};
+use crate::language::{ClassSpec, ConfigError};
+
 pub(crate) const CLASS: ElementClass = ElementClass {
     spec: ClassSpec::new("Tee", "1/1-", "h/h", "x/x"),
     summary: "sends a copy of each packet to each output",
-    configure: |setup| {
-        let outputs = setup.args.optional::<u32>("N")?;
-        if let Some(outputs) = outputs
-            && outputs != setup.outputs
-        {
-            let words = format!("{outputs} outputs announced, {} connected", setup.outputs);
-            setup.args.refuse_all(&words);
-        }
-        setup.args.finish()?;
-        let outputs = u16::try_from(setup.outputs).unwrap_or(u16::MAX);
-        let failed = setup.keep::<PerWorker<Count>>();
-        let shown = failed.clone();
-        let made = move |instance| Tee { outputs, copies: Copies::new(failed.add(instance)) };
-        Ok(Made::new(made).counter("failed", &shown))
-    },
+    configure,
 };
+
+/// Makes an element that copies packets to all outputs but the first.
+pub(crate) fn configure(setup: &mut Setup<'_>) -> Result<Made, ConfigError> {
+    let outputs = setup.args.optional::<u32>("N")?;
+    if let Some(outputs) = outputs
+        && outputs != setup.outputs
+    {
+        let words = format!("{outputs} outputs announced, {} connected", setup.outputs);
+        setup.args.refuse_all(&words);
+    }
+    setup.args.finish()?;
+    let outputs = u16::try_from(setup.outputs).unwrap_or(u16::MAX);
+    let failed = setup.keep::<PerWorker<Count>>();
+    let shown = failed.clone();
+    let made = move |instance| Tee { outputs, copies: Copies::new(failed.add(instance)) };
+    Ok(Made::new(made).counter("failed", &shown))
+}
 
 struct Tee {
     outputs: u16,

@@ -5,7 +5,8 @@
 
 use std::net::Ipv4Addr;
 
-use crate::frame::{BATCH, Batch, Note};
+use crate::element::router::device::ToDevice;
+use crate::frame::Batch;
 use crate::graph::{Context, Element, ElementClass, Inputs, Made, RECEIVED, Receives};
 use crate::language::ClassSpec;
 
@@ -38,29 +39,22 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         );
         let port = setup.device(&device, Some("mcast".to_owned()))?;
         let receives = if setup.outputs > 0 { Receives::Port(port) } else { Receives::Nothing };
-        Ok(Made::new(move |_| McastSocket { port }).receives(receives))
+        Ok(Made::new(move |_| McastSocket { to: ToDevice { port } }).receives(receives))
     },
 };
 
 struct McastSocket {
-    port: u16,
+    to: ToDevice,
 }
 
 impl Element for McastSocket {
     fn process(&mut self, input: u16, batch: &mut Batch, cx: &mut Context<'_>) {
-        if input == RECEIVED {
-            return;
+        if input != RECEIVED {
+            self.to.process(input, batch, cx);
         }
-        for meta in batch.meta_mut() {
-            meta.note = Note::egress(self.port);
-        }
-        cx.transmit(batch);
     }
 
     fn poll(&mut self, batch: &mut Batch, inputs: &mut dyn Inputs, cx: &mut Context<'_>) {
-        batch.set_limit(cx.transmit_room(self.port));
-        inputs.pull(0, batch, cx);
-        batch.set_limit(BATCH);
-        self.process(0, batch, cx);
+        self.to.poll(batch, inputs, cx);
     }
 }

@@ -20,6 +20,8 @@ pub(crate) mod fast_udp_source;
 pub(crate) mod heads;
 pub(crate) mod hub;
 pub(crate) mod info;
+pub(crate) mod input_switches;
+mod interval;
 pub(crate) mod ip6;
 pub(crate) mod ip_mirror;
 pub(crate) mod ip_print;
@@ -32,7 +34,6 @@ pub(crate) mod paint_checks;
 pub(crate) mod payload;
 pub(crate) mod ping_source;
 pub(crate) mod protocol_translator;
-pub(crate) mod pull_switch;
 pub(crate) mod pull_tee;
 pub(crate) mod random;
 pub(crate) mod red;
@@ -143,9 +144,9 @@ pub(crate) static ELEMENTS: &[ElementClass] = &[
     ping_source::OLD,
     protocol_translator::TO_V4,
     protocol_translator::TO_V6,
-    pull_switch::CLASS,
-    pull_switch::SIMPLE,
-    pull_switch::STATIC,
+    input_switches::CLASS,
+    input_switches::SIMPLE,
+    input_switches::STATIC,
     pull_tee::CLASS,
     random::BIT_ERRORS,
     random::SAMPLE,
@@ -202,7 +203,7 @@ pub(crate) static ELEMENTS: &[ElementClass] = &[
     summary::FROM,
     summary::TO,
     switches::HASH,
-    switches::INPUT,
+    input_switches::INPUT,
     switches::STATIC,
     switches::STRIDE,
     thread_sched::ACQUIRE,

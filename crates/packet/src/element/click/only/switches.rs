@@ -1,12 +1,10 @@
 //! Outputs that do not depend on what a packet is: `StaticSwitch(OUTPUT)` has one, `StrideSwitch(TICKETS, ...)` shares packets out,
-//! `HashSwitch(OFFSET, LENGTH)` goes by some of their bytes; `InputSwitch` passes what comes by one of its inputs.
+//! `HashSwitch(OFFSET, LENGTH)` chooses by some of their bytes.
 //!
 //! Source: Click's elements of these names.
 
-use crate::element::support::setting::{Setting, value};
 use crate::frame::{Batch, DropReason};
 use crate::graph::{Context, Element, ElementClass, Made};
-use crate::handler::Handler;
 use crate::language::ClassSpec;
 
 pub(crate) const STATIC: ElementClass = ElementClass {
@@ -114,56 +112,6 @@ impl Element for Hash {
     }
 }
 
-pub(crate) const INPUT: ElementClass = ElementClass {
-    spec: ClassSpec::new("InputSwitch", "-/1", "h/h", "x/x"),
-    summary: "passes what comes by one of its inputs",
-    configure: |setup| {
-        let input = setup.args.optional::<i64>("INPUT");
-        setup.args.finish()?;
-        let inputs = setup.inputs;
-        let input = checked(input?.unwrap_or(0), inputs)
-            .map_err(|words| setup.args.refuse_all(&format!("INPUT: {words}")))?;
-        let input = Setting::new(input);
-        let (shown, set, each) = (input.clone(), input.clone(), input);
-        let made = Made::new(move |_| Input { input: each.clone() });
-        let made = made.handler(Handler::read("switch", move || match shown.get() {
-            NONE => "-1".into(),
-            input => input.to_string(),
-        }));
-        Ok(made.handler(Handler::write("switch", move |text| {
-            let input = checked(value(text)?, inputs)?;
-            set.change(|_| input);
-            Ok(())
-        })))
-    },
-};
-
-/// Stands for no input: there are fewer.
-pub(crate) const NONE: u16 = u16::MAX;
-
-/// The input of a number as it is given; below 0 it is none.
-pub(crate) fn checked(number: i64, inputs: u32) -> Result<u16, String> {
-    match u16::try_from(number) {
-        Ok(input) if u32::from(input) < inputs => Ok(input),
-        _ if number < 0 => Ok(NONE),
-        _ => Err(format!("`{number}` is no input: there are {inputs}")),
-    }
-}
-
-struct Input {
-    input: Setting<u16>,
-}
-
-impl Element for Input {
-    fn process(&mut self, input: u16, batch: &mut Batch, _: &mut Context<'_>) {
-        if input != self.input.get() {
-            for i in 0..batch.len() {
-                batch.discard(i, DropReason::Discarded);
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -190,14 +138,5 @@ mod tests {
         assert_eq!(sent(&mut rig("HashSwitch(0, 9)"), &frames), [100, 0]);
         assert!(refused(&STRIDE, "1").contains("8 outputs want as many"));
         assert!(refused(&STATIC, "8").contains("`8` is no output"));
-    }
-
-    #[test]
-    fn one_input_passes() {
-        let text = "FromDevice(a) -> s :: InputSwitch(1) -> ToDevice(x); FromDevice(b) -> [1] s";
-        let mut rig = Rig::new(&World::new(), text);
-        assert_eq!((rig.receive("a", &[&[1]]).len(), rig.receive("b", &[&[1]]).len()), (0, 1));
-        rig.write("s.switch", "0");
-        assert_eq!((rig.receive("a", &[&[1]]).len(), rig.read("s.switch")), (1, "0".into()));
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
+use super::interval::Interval;
 use crate::element::click::source::USUAL;
 use crate::element::support::resets::Resets;
 use crate::element::support::setting::Setting;
@@ -27,7 +28,7 @@ pub(crate) const SOURCE: ElementClass = ElementClass {
         let stop = setup.args.keyword("STOP");
         setup.args.keyword::<u32>("HEADROOM")?;
         setup.args.finish()?;
-        let interval_ns = nanoseconds(interval?.unwrap_or(Duration::from_millis(500)));
+        let interval = interval?.unwrap_or(USUAL_INTERVAL);
         let limit = u64::try_from(limit?.unwrap_or(-1)).unwrap_or(u64::MAX);
         let active = Setting::new(active?.unwrap_or(true));
         let stop = stop?.unwrap_or(false).then(|| setup.ending.clone());
@@ -40,8 +41,7 @@ pub(crate) const SOURCE: ElementClass = ElementClass {
             move |instance| Source {
                 // Relaxed: instances are made by one thread, that of the first worker first.
                 works: !made_one.swap(true, Relaxed),
-                interval_ns,
-                next_ns: None,
+                interval: Interval::new(interval),
                 limit,
                 data: data.clone(),
                 active: active.clone(),
@@ -61,20 +61,17 @@ pub(crate) const SINK: ElementClass = ElementClass {
     configure: |setup| {
         let interval = setup.args.optional::<Duration>("INTERVAL");
         setup.args.finish()?;
-        let interval_ns = nanoseconds(interval?.unwrap_or(Duration::from_millis(500)));
-        Ok(Made::new(move |_| Sink { interval_ns, next_ns: None }))
+        let interval = interval?.unwrap_or(USUAL_INTERVAL);
+        Ok(Made::new(move |_| Sink { interval: Interval::new(interval) }))
     },
 };
 
-fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1)
-}
+/// Interval where none is given, as in Click.
+const USUAL_INTERVAL: Duration = Duration::from_millis(500);
 
 struct Source {
     works: bool,
-    interval_ns: u64,
-    /// Time of the next packet, once the first turn has come.
-    next_ns: Option<u64>,
+    interval: Interval,
     limit: u64,
     data: Arc<[u8]>,
     active: Setting<bool>,
@@ -88,17 +85,15 @@ impl Element for Source {
         if !self.works {
             return;
         }
-        let next = *self.next_ns.get_or_insert(cx.now_ns.saturating_add(self.interval_ns));
+        let is_due = self.interval.is_due(cx.now_ns);
         if self.resets.came() {
             self.count.set(0);
             self.stop.reset();
         }
-        if cx.now_ns < next || !self.active.get() {
+        if !is_due || !self.active.get() {
             return;
         }
-        // What was missed is not made up for.
-        let next = next.saturating_add(self.interval_ns);
-        self.next_ns = Some(next.max(cx.now_ns.saturating_sub(self.interval_ns)));
+        self.interval.end_turn(cx.now_ns);
         if self.count.read() >= self.limit {
             self.stop.request();
             return;
@@ -118,23 +113,20 @@ impl Element for Source {
     }
 
     fn due_ns(&self) -> Option<u64> {
-        self.next_ns
+        self.interval.due_ns()
     }
 }
 
 struct Sink {
-    interval_ns: u64,
-    next_ns: Option<u64>,
+    interval: Interval,
 }
 
 impl Element for Sink {
     fn poll(&mut self, batch: &mut Batch, inputs: &mut dyn Inputs, cx: &mut Context<'_>) {
-        let next = *self.next_ns.get_or_insert(cx.now_ns.saturating_add(self.interval_ns));
-        if cx.now_ns < next {
+        if !self.interval.is_due(cx.now_ns) {
             return;
         }
-        let next = next.saturating_add(self.interval_ns);
-        self.next_ns = Some(next.max(cx.now_ns.saturating_sub(self.interval_ns)));
+        self.interval.end_turn(cx.now_ns);
         batch.set_limit(1);
         inputs.pull(0, batch, cx);
         batch.set_limit(BATCH);
@@ -148,7 +140,7 @@ impl Element for Sink {
     }
 
     fn due_ns(&self) -> Option<u64> {
-        self.next_ns
+        self.interval.due_ns()
     }
 }
 

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::interval::Interval;
 use crate::element::click::unqueue;
 use crate::frame::counters::{Count, PerWorker};
 use crate::frame::{BATCH, Batch};
@@ -28,26 +29,21 @@ fn configure(setup: &mut Setup<'_>) -> Result<Made, ConfigError> {
     let interval = setup.args.positional::<Duration>("INTERVAL");
     let burst = setup.args.optional::<usize>("BURST");
     setup.args.finish()?;
-    let interval_ns = u64::try_from(interval?.as_nanos()).unwrap_or(u64::MAX).max(1);
-    let burst = burst?.unwrap_or(1);
-    Ok(Made::new(move |_| Timed { interval_ns, burst, next_ns: None }))
+    let (interval, burst) = (interval?, burst?.unwrap_or(1));
+    Ok(Made::new(move |_| Timed { interval: Interval::new(interval), burst }))
 }
 
 struct Timed {
-    interval_ns: u64,
+    interval: Interval,
     burst: usize,
-    next_ns: Option<u64>,
 }
 
 impl Element for Timed {
     fn poll(&mut self, batch: &mut Batch, inputs: &mut dyn Inputs, cx: &mut Context<'_>) {
-        let next = *self.next_ns.get_or_insert(cx.now_ns.saturating_add(self.interval_ns));
-        if cx.now_ns < next {
+        if !self.interval.is_due(cx.now_ns) {
             return;
         }
-        // What was missed is not made up for, but for one interval.
-        let next = next.saturating_add(self.interval_ns);
-        self.next_ns = Some(next.max(cx.now_ns.saturating_sub(self.interval_ns)));
+        self.interval.end_turn(cx.now_ns);
         batch.set_limit(self.burst.min(BATCH));
         inputs.pull(0, batch, cx);
         batch.set_limit(BATCH);
@@ -58,7 +54,7 @@ impl Element for Timed {
     }
 
     fn due_ns(&self) -> Option<u64> {
-        self.next_ns
+        self.interval.due_ns()
     }
 }
 

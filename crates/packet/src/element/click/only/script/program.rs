@@ -195,7 +195,7 @@ pub(crate) struct Script {
     caller: Caller,
     ending: Ending,
     state: Mutex<State>,
-    /// Runs under way, each within the one before.
+    /// Number of runs in progress, each within the one before.
     depth: AtomicUsize,
     /// Time of the last round of its worker.
     now_ns: AtomicU64,

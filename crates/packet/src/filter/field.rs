@@ -140,7 +140,7 @@ impl<'a> Headers<'a> {
         Self { ip: Ip::V6(ip), packet, protocol, fragment, later, transport, link: &[] }
     }
 
-    /// The same, of a packet with this Ethernet header.
+    /// Headers of this packet behind this Ethernet header.
     #[inline]
     pub(super) fn behind(self, link: &'a [u8]) -> Self {
         Self { link, ..self }

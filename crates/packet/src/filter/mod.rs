@@ -139,7 +139,7 @@ impl Choice {
         self.find_behind(&[], packet)
     }
 
-    /// The same, of a packet behind this Ethernet header.
+    /// Answer of [`Choice::find`] for a packet behind this Ethernet header.
     #[inline]
     pub fn find_behind(&self, link: &[u8], packet: &[u8]) -> Option<u16> {
         let headers = Headers::of(packet).behind(link);

@@ -95,7 +95,7 @@ impl Element for FromDevice {
     }
 }
 
-/// The same, where what comes next looks for itself.
+/// Element that leaves packets as they are: the next one reads their headers.
 struct Pass;
 
 impl Element for Pass {}

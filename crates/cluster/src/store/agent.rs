@@ -547,6 +547,18 @@ mod tests {
         }
     }
 
+    /// Two nodes that know each other, and the members of which each is one.
+    fn two(memory: &Memory) -> (Node, Node, Vec<(String, u16)>) {
+        let (mut a, mut b) = (Node::new(memory, "a", 0), Node::new(memory, "b", 0));
+        for _ in 0..2 {
+            a.step(1);
+            b.step(1);
+        }
+        let both = named(&[("a", 1), ("b", 2)]);
+        assert_eq!((a.members(), b.members()), (both.clone(), both.clone()));
+        (a, b, both)
+    }
+
     fn clock(at: u64) -> Clock {
         Clock { now: Duration::from_secs(at), unix_s: 1_000_000 + at }
     }
@@ -645,11 +657,7 @@ mod tests {
     #[test]
     fn without_the_store_the_last_membership_stands() {
         let memory = Memory::default();
-        let (mut a, mut b) = (Node::new(&memory, "a", 0), Node::new(&memory, "b", 0));
-        a.step(1);
-        b.step(1);
-        a.step(1);
-        let both = named(&[("a", 1), ("b", 2)]);
+        let (mut a, _b, both) = two(&memory);
         memory.stop(true);
         let step = a.step(5);
         assert!(step.changed && step.wait > Duration::ZERO, "{step:?}");
@@ -667,12 +675,7 @@ mod tests {
     #[test]
     fn a_store_that_lost_everything_gets_it_again() {
         let memory = Memory::default();
-        let (mut a, mut b) = (Node::new(&memory, "a", 0), Node::new(&memory, "b", 0));
-        a.step(1);
-        b.step(1);
-        a.step(1);
-        b.step(1);
-        let both = named(&[("a", 1), ("b", 2)]);
+        let (mut a, mut b, both) = two(&memory);
         let empty = Memory::default();
         memory.stop(true);
         a.step(4);
@@ -702,11 +705,7 @@ mod tests {
     #[test]
     fn a_session_that_ends_once_the_store_is_back_removes_no_member() {
         let memory = Memory::default();
-        let (mut a, mut b) = (Node::new(&memory, "a", 0), Node::new(&memory, "b", 0));
-        a.step(1);
-        b.step(1);
-        a.step(1);
-        let both = named(&[("a", 1), ("b", 2)]);
+        let (mut a, mut b, both) = two(&memory);
         memory.stop(true);
         a.step(4);
         b.step(4);
@@ -725,24 +724,20 @@ mod tests {
     #[test]
     fn a_second_registration_finds_those_that_registered_between() {
         let memory = Memory::default();
-        let (mut a, mut b) = (Node::new(&memory, "a", 0), Node::new(&memory, "b", 0));
-        a.step(1);
-        b.step(1);
-        a.step(1);
-        let both = named(&[("a", 1), ("b", 2)]);
+        let (mut a, mut b, both) = two(&memory);
         // A store that has lost everything, and a session that ends once more before b is seen.
-        let (empty, third) = (Memory::default(), |memory: &Memory| memory.open(TTL));
+        let empty = Memory::default();
         memory.stop(true);
         a.step(4);
         b.step(4);
-        (a.session, b.session) = (third(&empty), third(&empty));
+        (a.session, b.session) = (empty.open(TTL), empty.open(TTL));
         a.step(8);
         empty.stop(true);
         a.step(9);
         empty.stop(false);
         b.step(10);
         empty.open(TTL).delete("member/a").unwrap();
-        a.session = third(&empty);
+        a.session = empty.open(TTL);
         a.agent.registered = false;
         a.step(11);
         assert_eq!(a.members(), both);

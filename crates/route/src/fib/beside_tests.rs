@@ -244,16 +244,22 @@ fn a_commit_that_waits_leaves_nothing_to_a_build_that_cannot_catch_up() {
     assert!(commits > 2, "{commits}");
 }
 
+/// A table of `radix` with so many places and changes, whose next structures are built by jobs.
+fn of_radix(seed: u64, size: (usize, u32)) -> (Fib<u32>, RouteStore<u32>, Jobs, Rng) {
+    let (jobs, mut rng, mut store) = (Jobs::default(), Rng::new(seed), RouteStore::new());
+    let mut fib = Fib::new(fingerpost_lpm::v4());
+    fib.pin(Some("radix")).unwrap();
+    churn(&mut fib, &mut store, &mut rng, size);
+    commit(&mut fib, &store, Instant::now()).unwrap();
+    fib.build_beside(jobs.runner());
+    (fib, store, jobs, rng)
+}
+
 /// The daemon polls without a wait while a commit has a step to do.
 #[test]
 fn a_piece_that_a_build_takes_the_place_of_leaves_no_step() {
-    let (jobs, mut rng, mut store) = (Jobs::default(), Rng::new(11), RouteStore::new());
-    let mut fib = Fib::new(fingerpost_lpm::v4());
-    fib.pin(Some("radix")).unwrap();
-    churn(&mut fib, &mut store, &mut rng, (40_000, 300_000));
+    let (mut fib, mut store, jobs, mut rng) = of_radix(11, (40_000, 300_000));
     let mut now = Instant::now();
-    commit(&mut fib, &store, now).unwrap();
-    fib.build_beside(jobs.runner());
     churn(&mut fib, &mut store, &mut rng, (40_000, 12_000));
     fib.force();
     commit(&mut fib, &store, now).unwrap();
@@ -279,13 +285,8 @@ fn a_piece_that_a_build_takes_the_place_of_leaves_no_step() {
 /// Who pins an algorithm is answered once nothing is being built: also where that waits for a build of another one.
 #[test]
 fn a_choice_that_waits_for_a_build_is_part_of_it() {
-    let (jobs, mut rng, mut store) = (Jobs::default(), Rng::new(13), RouteStore::new());
-    let mut fib = Fib::new(fingerpost_lpm::v4());
-    fib.pin(Some("radix")).unwrap();
-    churn(&mut fib, &mut store, &mut rng, (4000, 60_000));
+    let (mut fib, store, jobs, _) = of_radix(13, (4000, 60_000));
     let mut now = Instant::now();
-    commit(&mut fib, &store, now).unwrap();
-    fib.build_beside(jobs.runner());
     for name in ["bc18", "bsearch"] {
         fib.pin(Some(name)).unwrap();
         fib.force();
@@ -308,13 +309,8 @@ fn a_choice_that_waits_for_a_build_is_part_of_it() {
 
 #[test]
 fn a_table_that_was_begun_in_other_memory_is_not_shared() {
-    let (jobs, mut rng, mut store) = (Jobs::default(), Rng::new(12), RouteStore::new());
-    let mut fib = Fib::new(fingerpost_lpm::v4());
-    fib.pin(Some("radix")).unwrap();
-    churn(&mut fib, &mut store, &mut rng, (4000, 60_000));
+    let (mut fib, store, jobs, _) = of_radix(12, (4000, 60_000));
     let mut now = Instant::now();
-    commit(&mut fib, &store, now).unwrap();
-    fib.build_beside(jobs.runner());
     fib.pin(Some("bc18")).unwrap();
     fib.force();
     commit(&mut fib, &store, now).unwrap();

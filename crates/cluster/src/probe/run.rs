@@ -76,7 +76,7 @@ pub struct RunCounts {
     /// Longest time that the thread was late for an interval.
     pub most_late_ns: u64,
     /// Intervals that it was late for by so much that other nodes may have found the links of this one down.
-    pub held_up: u64,
+    pub late_intervals: u64,
     /// Why the thread has no real-time priority, where one was wanted.
     pub scheduling: Option<String>,
 }
@@ -224,7 +224,8 @@ impl Loop {
                 let late = now - next_ns;
                 let mut counts = lock(&shared.counts);
                 counts.most_late_ns = counts.most_late_ns.max(late);
-                counts.held_up += u64::from(late + interval >= self.settings.local.detection_ns());
+                counts.late_intervals +=
+                    u64::from(late + interval >= self.settings.local.detection_ns());
                 next_ns += interval;
                 if next_ns <= now {
                     // Held up for longer: what was missed is not made up for.

@@ -61,7 +61,7 @@ pub(crate) struct ClusterProbes {
     pub(crate) most_late_ms: f64,
     /// Intervals that it was late for by so much that other nodes may have found the links of this one down: the machine had no
     /// processor for it.
-    pub(crate) held_up: u64,
+    pub(crate) late_intervals: u64,
     /// Probes that an interface did not take.
     pub(crate) unsent: u64,
     /// Frames with the EtherType of the fabric that are no probes of this cluster.

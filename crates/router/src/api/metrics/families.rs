@@ -152,7 +152,7 @@ families! {
     Cluster Info "cluster" ["node" "mode" "rule"] "Node of the cluster; the metrics that follow are those of a node.";
     ClusterDraining Gauge "cluster_draining" [] "Whether the node is draining.";
     ClusterConflicts Gauge "cluster_conflicts" [] "Conflicts between the records of the members.";
-    ClusterHeldUp Counter "cluster_late_probe_intervals" [] "Intervals of the probes that began so late that other nodes may have found the links of this node down.";
+    ClusterLate Counter "cluster_late_probe_intervals" [] "Intervals of the probes that began so late that other nodes may have found the links of this node down.";
     ClusterInSync Gauge "cluster_store_in_sync" [] "Whether the cluster store is reachable and in sync, where there is one.";
     ClusterVersion Gauge "cluster_parameters_version" [] "Version of the parameters that the node has from the store, where there is one.";
     ClusterLagging Gauge "cluster_parameters_lagging_members" [] "Members that have not reported that version.";

@@ -89,7 +89,7 @@ pub(super) fn sources(to: &mut Samples, all: &[Source]) {
 pub(super) fn cluster(to: &mut Samples, status: &ClusterStatus) {
     to.info(Id::Cluster, &[&status.node, &status.mode, &status.rule]);
     to.gauge(Id::ClusterDraining, &[], u64::from(status.state == "draining"));
-    to.count(Id::ClusterHeldUp, &[], status.probes.held_up);
+    to.count(Id::ClusterLate, &[], status.probes.late_intervals);
     to.gauge(Id::ClusterConflicts, &[], status.conflicts.len() as u64);
     if let Some(store) = &status.store {
         to.gauge(Id::ClusterInSync, &[], u64::from(store.state == "in_sync"));

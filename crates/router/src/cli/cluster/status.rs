@@ -141,11 +141,11 @@ impl Report for ClusterStatus {
         if let Some(found) = &self.parameters {
             parameters(to, found, mode)?;
         }
-        if self.probes.held_up > 0 {
-            let ClusterProbes { held_up, most_late_ms, .. } = &self.probes;
+        if self.probes.late_intervals > 0 {
+            let ClusterProbes { late_intervals, most_late_ms, .. } = &self.probes;
             writeln!(
                 to,
-                "probes: {held_up} intervals began so late that links may have been found down ({most_late_ms:.0} ms at most)"
+                "probes: {late_intervals} intervals began so late that links may have been found down ({most_late_ms:.0} ms at most)"
             )?;
         }
         for conflict in &self.conflicts {

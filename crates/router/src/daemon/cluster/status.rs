@@ -133,7 +133,7 @@ impl Node {
                 let counts = probes.counts();
                 ClusterProbes {
                     most_late_ms: microseconds(counts.most_late_ns) / 1e3,
-                    held_up: counts.held_up,
+                    late_intervals: counts.late_intervals,
                     unsent: counts.unsent,
                     refused: counts.malformed + counts.other_cluster,
                     scheduling: counts.scheduling,

@@ -225,7 +225,6 @@ fn nodes_at_one_switch_take_one_hop_and_a_one_way_link_is_down_at_both_ends() {
     routers.into_iter().for_each(|router| conserved(&router.stop()));
 }
 
-/// `why` at each node of a path, from the frame that the node before sends.
 /// The kernel deletes neighbors and routes of an interface that goes down, in the time of one turn as well.
 #[test]
 fn a_fabric_interface_that_went_down_gets_its_entries_again() {
@@ -249,6 +248,7 @@ fn a_fabric_interface_that_went_down_gets_its_entries_again() {
     }
 }
 
+/// `why` at each node of a path, from the frame that the node before sends.
 #[test]
 fn a_packet_is_explained_from_node_to_node() {
     let Some(rack) = Rack::new(&["ping"], Built::of(3)) else { return };

@@ -40,17 +40,22 @@ fn median(mut times_ms: Vec<f64>) -> f64 {
 /// after it, and that all is as before once it is mended.
 fn cost_of(trial: &mut Trial, faults: &[Fault]) {
     let mut times_ms = Vec::new();
-    for (i, &fault) in (0..runs()).zip(faults.iter().cycle()) {
-        let going = trial.traffic(1);
+    // A run beside which the machine held a node up is made again, a few times.
+    for (i, &fault) in (0..runs() + 3).zip(faults.iter().cycle()) {
+        let going = trial.begin(1);
         // By the time of a probe, in steps that meet each part of it.
         thread::sleep(Duration::from_millis(200 + 7 * i as u64));
         trial.fail(fault);
         times_ms.extend(trial.end(fault, going).lost_ms);
         while_it_lasts(trial, fault);
-        if soaks() || i + 1 == runs() {
+        let ends = times_ms.len() == runs();
+        if soaks() || ends {
             trial.lose_nothing();
         }
         trial.mend(fault);
+        if ends {
+            break;
+        }
     }
     let median = median(times_ms.clone());
     println!("{}: {times_ms:.1?} ms, median {median:.1} ms", Fault::KINDS[faults[0].kind()]);
@@ -137,9 +142,9 @@ fn failures_at_random_cost_the_detection_time_each() {
         rounds += 1;
     }
     trial.lose_nothing();
-    let held_up = of_kinds.values().flatten().filter(|cost| cost.held_up).count();
-    println!("{held_up} of {rounds} failures met a node that the machine held up");
-    assert!(held_up * 100 <= rounds + 99, "{held_up} of {rounds}");
+    let excused = of_kinds.values().flatten().filter(|cost| cost.excused).count();
+    println!("{excused} of {rounds} failures met a node that the machine held up");
+    assert!(excused * 100 <= rounds, "{excused} of {rounds}");
     println!("{rounds} failures in {:.0} s, seed {seed}", began.elapsed().as_secs_f64());
     println!("| failure | times | packets sent | lost | median, most, ms | behind a later one |");
     for (kind, costs) in of_kinds {

@@ -4,8 +4,18 @@ use std::process::{Command, Stdio};
 
 use fingerpost_tests::{program, quick, skip, tables};
 
-/// Tests that may fail: those of multicast sockets need a route to all groups.
-const MAY_FAIL: usize = 3;
+/// Tests that may fail: those of multicast sockets need a route to all groups, one needs the text of an optimized program, and one
+/// the program `nc`.
+const MAY_FAIL: [&str; 5] = [
+    "userlevel/McastSocket-01.clicktest",
+    "userlevel/McastSocket-02.clicktest",
+    "userlevel/McastSocket-03.clicktest",
+    "ip/IPFilter-04.clicktest",
+    "userlevel/uhotswap-01.clicktest",
+];
+
+/// Tests that there are.
+const TESTS: usize = 59;
 
 #[test]
 fn the_tests_of_click_pass() {
@@ -21,7 +31,8 @@ fn the_tests_of_click_pass() {
     let output = Command::new(tree.join("run")).arg(program).output().expect("bash runs it");
     let lines = String::from_utf8_lossy(&output.stdout).into_owned();
     let of = |word: &str| lines.lines().filter(|line| line.starts_with(word)).collect::<Vec<_>>();
-    let (passed, failed) = (of("pass ").len(), of("fail "));
-    assert!(passed > 50, "{lines}");
-    assert!(failed.len() <= MAY_FAIL, "{failed:#?}");
+    let (passed, failed) = (of("pass "), of("fail "));
+    assert_eq!(passed.len() + failed.len(), TESTS, "{lines}");
+    let excused = |line: &&&str| MAY_FAIL.iter().any(|name| line.contains(name));
+    assert_eq!(failed.iter().filter(excused).count(), failed.len(), "{failed:#?}");
 }

@@ -80,7 +80,8 @@ fn one_output_for_all_inputs_is_full_and_shared() {
     for share in shares {
         assert!((share / twice * 3.0 - 1.0).abs() <= most, "{shares:?}, {most:.3} apart at most");
     }
-    assert!(others.lost() * 50 <= others.sent, "{others:?}");
+    // The internal links are offered 1.3 of their rate, which costs the others a little: 1.7 to 2.3 % were measured.
+    assert!(others.lost() * 25 <= others.sent, "{others:?}");
     // In proportion to the offers, 0.45 and 0.09: max-min would be 0.4 and 0.2 (decision 24).
     let (shares, sum, _) = with([1.0, 1.0, 0.2], 0.0);
     // A machine that others use as well falls behind now and then.

@@ -61,7 +61,7 @@ const FIELDS: usize = 10;
 
 /// Longest subject of a commit, and the last commit that may break it.
 const SUBJECT: usize = 72;
-const SUBJECTS_SINCE: &str = "4420a0e";
+const SUBJECTS_SINCE: &str = "07650f9";
 
 fn may_be_unsafe(path: &str) -> bool {
     let fast = path.starts_with("crates/lpm/src/algo/") && path.ends_with("_fast.rs");

@@ -7,8 +7,8 @@
 //!   What the writer unlinks is used again when every reader is away or announced a later epoch
 //!   (epoch-based reclamation: Fraser, 2004).
 //! - *Replaced.* The writer puts the new structure into a box of each reader, who takes it when it
-//!   begins. If the writer is at the box at that moment, the reader continues with what it has: it is whole,
-//!   and the change has not returned to its caller yet.
+//!   begins. Each reader has two boxes, filled in turn: while the writer is at one, the structure
+//!   before, whose change has returned to its caller, is in the other.
 //!
 //! Cost: a lookup alone pays a fence and four accesses to lines that are rarely written by others;
 //! [`LpmReader::pin`] pays it once for as many lookups as one likes. No unsafe code; the same scheme
@@ -23,7 +23,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::ops::Deref;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use core::sync::atomic::{AtomicBool, AtomicU64, fence};
+use core::sync::atomic::{AtomicU64, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::addr::Addr;
@@ -37,9 +37,42 @@ const AWAY: u64 = u64::MAX;
 #[repr(align(128))]
 struct Desk<A: Addr> {
     announced: AtomicU64,
-    /// Whether the box holds something.
-    full: AtomicBool,
-    newer: Mutex<Option<Arc<dyn Lookup<A>>>>,
+    /// Number of the newest structure that is in its box, `boxes[number % 2]`, or was.
+    newest: AtomicU64,
+    /// Structures that the reader has not taken, with their numbers.
+    boxes: [Mutex<Option<Numbered<A>>>; 2],
+}
+
+/// A structure, and how many were put into the boxes of a reader up to it.
+type Numbered<A> = (u64, Arc<dyn Lookup<A>>);
+
+impl<A: Addr> Desk<A> {
+    /// Puts a structure into the box whose turn it is. The count of the one before is not the last one.
+    fn put(&self, lookup: Arc<dyn Lookup<A>>) {
+        let number = self.newest.load(Relaxed) + 1;
+        let [this, other] = [number, number + 1].map(|n| &self.boxes[(n % 2) as usize]);
+        *hold(this) = Some((number, lookup));
+        // Release pairs with the acquires in `pin` and `take`.
+        self.newest.store(number, Release);
+        // Only now: until then a reader must find the one before.
+        *hold(other) = None;
+    }
+
+    /// The newest structure, if it is later than `taken`.
+    fn take(&self, taken: u64) -> Option<Numbered<A>> {
+        loop {
+            let newest = self.newest.load(Acquire);
+            if newest <= taken {
+                return None;
+            }
+            // Where the writer is at this box or has emptied it, there is a later number, and the other box.
+            let boxed = self.boxes[(newest % 2) as usize].try_lock();
+            if let Some(found) = boxed.ok().and_then(|mut boxed| boxed.take()) {
+                return Some(found);
+            }
+            core::hint::spin_loop();
+        }
+    }
 }
 
 struct Shared<A: Addr> {
@@ -92,10 +125,7 @@ impl<A: Addr> Readers<A> {
         }
         let mut desks = hold(&self.shared.desks);
         for desk in &desks.desks {
-            *hold(&desk.newer) = Some(Arc::clone(&lookup));
-            // Release pairs with the acquire in `pin`. Behind the lock: who sees it finds the box free,
-            // unless there is an even newer structure.
-            desk.full.store(true, Release);
+            desk.put(Arc::clone(&lookup));
         }
         self.replaced.push(core::mem::replace(&mut desks.latest, lookup));
         drop(desks);
@@ -146,6 +176,8 @@ impl<A: Addr> Grace for Readers<A> {
 pub struct LpmReader<A: Addr> {
     shared: Arc<Shared<A>>,
     desk: Arc<Desk<A>>,
+    /// Number of the structure, at this reader's boxes.
+    taken: u64,
     lookup: Arc<dyn Lookup<A>>,
 }
 
@@ -153,14 +185,14 @@ impl<A: Addr> LpmReader<A> {
     fn new(shared: Arc<Shared<A>>) -> Self {
         let desk = Arc::new(Desk {
             announced: AtomicU64::new(AWAY),
-            full: AtomicBool::new(false),
-            newer: Mutex::new(None),
+            newest: AtomicU64::new(0),
+            boxes: [const { Mutex::new(None) }; 2],
         });
         let mut desks = hold(&shared.desks);
         desks.desks.push(Arc::clone(&desk));
         let lookup = Arc::clone(&desks.latest);
         drop(desks);
-        Self { shared, desk, lookup }
+        Self { shared, desk, taken: 0, lookup }
     }
 
     /// The present state, for any number of lookups; take it anew to see later changes. While it is
@@ -172,8 +204,8 @@ impl<A: Addr> LpmReader<A> {
         self.desk.announced.store(epoch, Relaxed);
         // From here on the writer waits for us; pairs with the fence in `passed`.
         fence(SeqCst);
-        // Acquire pairs with the release in `replace`.
-        if self.desk.full.load(Acquire) {
+        // Acquire pairs with the release in `put`.
+        if self.desk.newest.load(Acquire) > self.taken {
             self.refresh();
         }
         Pinned { desk: &self.desk, lookup: &*self.lookup }
@@ -197,13 +229,9 @@ impl<A: Addr> LpmReader<A> {
 
     #[cold]
     fn refresh(&mut self) {
-        // Held only by a writer whose change has not returned; then what we have will do.
-        let Ok(mut newer) = self.desk.newer.try_lock() else { return };
-        self.desk.full.store(false, Relaxed);
-        if let Some(lookup) = newer.take() {
-            drop(newer);
+        if let Some(newer) = self.desk.take(self.taken) {
             // The writer has a count of the old one, so this frees nothing unless the table is gone.
-            self.lookup = lookup;
+            (self.taken, self.lookup) = newer;
         }
     }
 }
@@ -254,7 +282,7 @@ mod tests {
     use crate::registry::find_v4;
     use crate::routes::RouteStore;
     use crate::{Heap, Prefix};
-    use core::sync::atomic::AtomicUsize;
+    use core::sync::atomic::{AtomicBool, AtomicUsize};
     use std::thread;
 
     fn of(hop: u32) -> Arc<dyn Lookup<u32>> {
@@ -336,15 +364,23 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_goes_on_while_the_writer_is_at_its_box() {
+    fn a_change_that_returned_is_seen_while_the_writer_is_at_the_next_one() {
         let mut readers = Readers::new(of(1));
         let mut reader = readers.reader();
-        readers.replace(of(2));
         let desk = Arc::clone(&reader.desk);
-        let writing = hold(&desk.newer);
-        assert_eq!(reader.lookup(7), NextHopId(1));
-        drop(writing);
+        readers.replace(of(2));
+        // The writer begins with the third.
+        let writing = hold(&desk.boxes[0]);
         assert_eq!(reader.lookup(7), NextHopId(2));
+        drop(writing);
+        readers.replace(of(3));
+        assert_eq!(reader.lookup(7), NextHopId(3));
+        // It has put the fourth down, and not returned: the reader may have it, and takes it once.
+        *hold(&desk.boxes[1]) = Some((3, of(4)));
+        assert_eq!(reader.lookup(7), NextHopId(3));
+        desk.newest.store(3, Release);
+        assert_eq!((reader.lookup(7), reader.lookup(7)), (NextHopId(4), NextHopId(4)));
+        assert!(desk.boxes.iter().all(|boxed| hold(boxed).is_none()), "nothing is kept");
     }
 
     #[test]

@@ -16,8 +16,8 @@ use crate::api::session::Session;
 
 /// Longest piece of work: routes and packets continue between two of them.
 const PIECE: Duration = Duration::from_millis(1);
-/// Longest wait until all that is known is visible: what is not by then counts as skipped. And the time after which programs
-/// of the XDP datapath are loaded by the thread of the daemon.
+/// Longest wait until all that is known is visible: what is not by then counts as skipped. And the longest wait for a
+/// program of the XDP datapath; then the thread of the daemon loads it, in a turn of tens of ms.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 /// Differences that are listed.
 const LISTED: usize = 100;
@@ -31,6 +31,8 @@ pub(in crate::daemon) struct Verifying {
     v6: Auditor<u128>,
     /// Lookup of the XDP datapath, and the generation that it is of.
     driver: Option<(u64, Arc<ProgramLookup>)>,
+    /// Since when it waits for that lookup.
+    driver_awaited: Option<Instant>,
     found: Verification,
     started: Instant,
     /// All that was known at the start is not visible yet.
@@ -60,6 +62,7 @@ impl Daemon {
             v4: Auditor::default(),
             v6: Auditor::default(),
             driver: None,
+            driver_awaited: None,
             found: Verification::default(),
             started: Instant::now(),
             waits: true,
@@ -140,18 +143,20 @@ impl View<'_> {
             Part::DriverV4 => 0,
             Part::DriverV6 => 1,
         };
+        let awaited = *verifying.driver_awaited.get_or_insert_with(Instant::now);
         let program = self.interfaces.forwarder().and_then(|forwarder| {
             match forwarder.query_program(fib, family) {
                 QueryProgram::Loaded(program) => Some(Ok(program)),
                 QueryProgram::None => None,
                 // Tables that are built anew all the time outdate each program before it is there.
-                QueryProgram::Loading(_) if verifying.started.elapsed() >= LONGEST_WAIT => {
+                QueryProgram::Loading(_) if awaited.elapsed() >= LONGEST_WAIT => {
                     forwarder.query_program_now(fib, family).map(Ok)
                 }
                 QueryProgram::Loading(_) => Some(Err(())),
             }
         });
         let Ok(program) = program.transpose() else { return true };
+        verifying.driver_awaited = None;
         verifying.driver = program.map(|program| (self.progress.generation(), program));
         false
     }

@@ -16,6 +16,9 @@ use crate::frame::MOST_OUTPUT;
 /// How deep `{ }` may stand in each other, and libraries require each other.
 pub(super) const MOST_DEPTH: usize = 64;
 
+/// Forms that a class may have.
+const MOST_FORMS: usize = 64;
+
 /// Highest number of a port.
 pub(super) const MOST_PORT: u32 = MOST_OUTPUT as u32;
 
@@ -520,6 +523,13 @@ impl Parser<'_, '_, '_> {
             before = self.take(Kind::Dots);
             if before.is_some() {
                 break;
+            }
+            if forms.len() == MOST_FORMS {
+                let words = format!("a class of more than {MOST_FORMS} forms");
+                let broken = self.wrong(open, words, "forms of one class stand between `||`");
+                self.skip_body();
+                self.depth -= 1;
+                return Err(broken);
             }
             forms.push(self.form(open)?);
         }

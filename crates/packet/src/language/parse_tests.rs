@@ -195,4 +195,8 @@ fn depth_is_bounded() {
     assert_eq!(parsed(&deep(MOST_DEPTH)).1, "");
     let (_, reported) = parsed(&deep(100_000));
     assert_eq!(reported, "1:65 more than 64 `{` are open");
+    let forms = |n: usize| format!("elementclass X {{ {} }}\na", "|| ".repeat(n - 1));
+    assert_eq!(parsed(&forms(MOST_FORMS)).1, "");
+    let (shown, reported) = parsed(&forms(100_000));
+    assert_eq!((&*shown, &*reported), ("a", "1:16 a class of more than 64 forms"));
 }

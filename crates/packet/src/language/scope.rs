@@ -315,31 +315,51 @@ impl<'s> Resolver<'s, '_> {
                 ClassRef::Unknown
             }),
             Class::Compound(body) => {
-                let Body { span, formals, statements, whole, otherwise } = *body;
-                let otherwise = match otherwise {
-                    None => None,
-                    Some(Otherwise::Body(body)) => {
-                        Some(self.class(Class::Compound(body), name, depth))
+                let (mut forms, mut next) = (Vec::new(), *body);
+                let mut otherwise = loop {
+                    let behind = next.otherwise.take();
+                    match behind {
+                        Some(Otherwise::Body(body)) => {
+                            forms.push(std::mem::replace(&mut next, *body));
+                        }
+                        Some(Otherwise::Before(at)) => break Some(self.before(name, at)),
+                        None => break None,
                     }
-                    Some(Otherwise::Before(at)) => Some(self.before(name, at)),
                 };
-                self.visible.push(HashMap::new());
-                let reported = self.problems.count();
-                let mut template =
-                    self.body(name, depth + 1, formals, statements, Some(span), whole);
-                template.whole = whole && self.problems.count() == reported;
-                template.otherwise = otherwise;
-                if let Some(ClassRef::Template(other)) = otherwise {
-                    let (own, other) = (&mut template.size, self.templates[other].size);
-                    own.elements = own.elements.max(other.elements);
-                    own.wires = own.wires.max(other.wires);
-                    own.levels = own.levels.max(other.levels);
+                // The last form first: each has the number of the one behind it.
+                let mut class = self.form(next, otherwise, name, depth);
+                while let Some(form) = forms.pop() {
+                    otherwise = Some(class);
+                    class = self.form(form, otherwise, name, depth);
                 }
-                self.visible.pop();
-                self.templates.push(template);
-                ClassRef::Template(self.templates.len() - 1)
+                class
             }
         }
+    }
+
+    /// A form of a compound as a template, and what the class is where this form does not fit.
+    fn form(
+        &mut self,
+        form: Body,
+        otherwise: Option<ClassRef>,
+        name: Option<Span>,
+        depth: usize,
+    ) -> ClassRef {
+        let Body { span, formals, statements, whole, .. } = form;
+        self.visible.push(HashMap::new());
+        let reported = self.problems.count();
+        let mut template = self.body(name, depth + 1, formals, statements, Some(span), whole);
+        template.whole = whole && self.problems.count() == reported;
+        template.otherwise = otherwise;
+        if let Some(ClassRef::Template(other)) = otherwise {
+            let (own, other) = (&mut template.size, self.templates[other].size);
+            own.elements = own.elements.max(other.elements);
+            own.wires = own.wires.max(other.wires);
+            own.levels = own.levels.max(other.levels);
+        }
+        self.visible.pop();
+        self.templates.push(template);
+        ClassRef::Template(self.templates.len() - 1)
     }
 
     /// What a class that is extended meant before.

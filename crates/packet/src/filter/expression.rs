@@ -64,9 +64,13 @@ use crate::language::Value;
 /// How deep parentheses may be.
 const DEPTH: usize = 64;
 
+/// Tests that all `?` of a text may copy: a condition is tested twice, so that one inside another doubles it.
+const MOST_COPIED: usize = 4096;
+
 /// Reads an expression.
 pub(super) fn parse(text: &str) -> Result<Expr<Field>, FilterError> {
-    let mut parser = Parser { text, tokens: tokens(text), at: 0, last: Primitive::default() };
+    let mut parser =
+        Parser { text, tokens: tokens(text), at: 0, last: Primitive::default(), copied: 0 };
     let expr = parser.expression(0)?;
     match parser.peek() {
         None => Ok(expr),
@@ -150,6 +154,8 @@ struct Parser<'a> {
     at: usize,
     /// The primitive before.
     last: Primitive<'a>,
+    /// Tests of the conditions of all `?` so far.
+    copied: usize,
 }
 
 type Parsed = Result<Expr<Field>, FilterError>;
@@ -185,6 +191,11 @@ impl<'a> Parser<'a> {
         while self.next_is(&["?"]).is_some() {
             if depth == DEPTH {
                 return Err(self.expected(&format!("at most {DEPTH} `?` inside each other")));
+            }
+            self.copied += last.size();
+            if self.copied > MOST_COPIED {
+                let what = format!("conditions of at most {MOST_COPIED} tests before all `?`");
+                return Err(self.expected(&what));
             }
             let then = self.expression(depth + 1)?;
             if self.next_is(&[":"]).is_none() {

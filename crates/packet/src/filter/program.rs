@@ -170,7 +170,7 @@ impl<L: Load> Expr<L> {
         self.find(&|test: &Test<L>| wanted(test.load)).is_some()
     }
 
-    fn size(&self) -> usize {
+    pub(super) fn size(&self) -> usize {
         match self {
             Self::Const(_) | Self::Test(..) => 1,
             Self::All(parts) | Self::Any(parts) => parts.iter().map(Self::size).sum(),

@@ -182,6 +182,14 @@ fn primitives() {
 }
 
 #[test]
+fn conditions_inside_each_other_do_not_double_without_end() {
+    let inside = |n: usize| format!("{}tcp{}", "(".repeat(n), " ? udp : icmp)".repeat(n));
+    assert!(Condition::parse(&inside(8)).is_ok());
+    let error = Condition::parse(&inside(60)).unwrap_err().to_string();
+    assert!(error.contains("at most 4096 tests before all `?`"), "{error}");
+}
+
+#[test]
 fn ethernet_addresses_are_those_before_the_packet() {
     let packet = v4("10.0.0.1", "192.0.2.1", 17, &ports(53, 53, 0));
     let link = [2, 0, 0, 0, 0, 7, 2, 0, 0, 0, 0, 9, 8, 0];

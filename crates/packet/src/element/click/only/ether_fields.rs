@@ -1,8 +1,10 @@
-//! Fields of Ethernet headers: `EtherRewrite(SRC, DST)` writes both addresses, `StoreEtherAddress(ADDR, OFFSET)` one anywhere,
-//! `EnsureEther` puts a header before IP packets that have none, `HostEtherFilter(ADDR)` passes what is for a host.
+//! Fields of Ethernet headers: `EtherRewrite(SRC, DST)` writes both addresses, `StoreEtherAddress(ADDR, OFFSET)` one
+//! anywhere, `EnsureEther` puts a header before IP packets that have none, `HostEtherFilter(ADDR)` passes what is for a
+//! host.
 //!
-//! Source: Click's elements of these names. `HostEtherFilter` notes which packets are for groups; what a host sent itself
-//! (`DROP_OWN true`), and what is for others unless `DROP_OTHER false` is given, leaves by its second output. Differs: `OFFSET` is refused.
+//! Source: Click's elements of these names. `HostEtherFilter` notes which packets are for groups; what a host sent
+//! itself (`DROP_OWN true`), and what is for others unless `DROP_OTHER false` is given, leaves by its second output.
+//! Differs: `OFFSET` is refused.
 
 use fingerpost_route::Mac;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -93,7 +95,7 @@ pub(crate) const ENSURE: ElementClass =
         each(move |batch, i| {
             let network = usize::from(batch.meta()[i].network);
             let has_one = network >= ETHER_BYTES
-                && Ether::of(&batch.bytes(i)[network - ETHER_BYTES..])
+                && (batch.bytes(i).get(network - ETHER_BYTES..).and_then(Ether::of))
                     .is_some_and(|ether| matches!(ether.kind(), TYPE_IP4 | TYPE_IP6));
             if !has_one
                 && grow(batch, i, HEADER)
@@ -152,6 +154,8 @@ mod tests {
             (frame.len(), &[8, 8, 0, 0x45][..])
         );
         assert_eq!(run(&ENSURE, "", 14, &[&frame]).bytes(0), frame);
+        // The network header is marked behind the packet.
+        assert_eq!(run(&ENSURE, "", 200, &[&frame]).frame_len(0), frame.len() + 14);
     }
 
     #[test]

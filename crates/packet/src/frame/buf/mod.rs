@@ -613,6 +613,21 @@ impl Batch {
         slot.len = slot.len.min(u16::try_from(len).unwrap_or(u16::MAX));
     }
 
+    /// Grows the frame of packet `i` at its end; new bytes hold whatever was there. `false` when there is no room.
+    pub fn lengthen(&mut self, i: usize, bytes: usize) -> bool {
+        let (frames, most) = (self.pool.0.frames, usize::from(self.pool.0.frame_bytes));
+        let slot = &mut self.slots[..self.len][i];
+        let grown = usize::from(slot.len).saturating_add(bytes);
+        // A hole stays one (invariant 5), and the packet stays in its frame (invariant 3).
+        match u16::try_from(grown) {
+            Ok(len) if slot.frame != frames && usize::from(slot.start) + grown <= most => {
+                slot.len = len;
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// Grows the frame of packet `i` at its front into the headroom; `false` when there is no room.
     pub fn push_front(&mut self, i: usize, bytes: u16) -> bool {
         self.slots[..self.len][i].push_front(bytes)

@@ -1,14 +1,14 @@
-//! Bytes of packets: `Pad(LENGTH)` lengthens short ones, `StoreData(OFFSET, DATA)` writes some, `EraseIPPayload` zeros what is behind
-//! the headers, `TruncateIPPayload(LENGTH)` cuts it, `Resize` passes packets: frames have room.
+//! Bytes of packets: `Pad(LENGTH)` lengthens short ones, `StoreData(OFFSET, DATA)` writes some, `EraseIPPayload` zeros
+//! what is behind the headers, `TruncateIPPayload(LENGTH)` cuts it, `Resize` passes packets: frames have room.
 //!
-//! Source: Click's elements of these names. `Pad` without a length makes packets as long as an annotation states that they were.
-//! What is cut off is counted in an annotation.
+//! Source: Click's elements of these names. `Pad` without a length makes packets as long as an annotation states that
+//! they were. What is cut off is counted in an annotation.
 
 use super::annotations::Annotations;
 use super::each::{class, each};
 use super::seen::Seen;
+use crate::frame::DropReason;
 use crate::frame::wire::Ip4Mut;
-use crate::frame::{Batch, DropReason};
 use crate::graph::ElementClass;
 
 pub(crate) const PAD: ElementClass = class("Pad", "lengthens short packets with zeros", |setup| {
@@ -26,9 +26,12 @@ pub(crate) const PAD: ElementClass = class("Pad", "lengthens short packets with 
         if missing == 0 {
             return;
         }
-        if !lengthen(batch, i, missing) {
-            batch.discard(i, DropReason::NoBuffer);
-        } else if extra > 0 {
+        let length = batch.frame_len(i);
+        if !batch.lengthen(i, missing) {
+            return batch.discard(i, DropReason::NoBuffer);
+        }
+        batch.bytes_mut(i)[length..].fill(0);
+        if extra > 0 {
             let mut annotations = Annotations::of(batch, i);
             let rest = extra.saturating_sub(missing);
             annotations.extra_length = u32::try_from(rest).unwrap_or(0);
@@ -36,21 +39,6 @@ pub(crate) const PAD: ElementClass = class("Pad", "lengthens short packets with 
         }
     })
 });
-
-/// Adds zeros behind a packet: it moves to the front of its frame, as frames grow there.
-fn lengthen(batch: &mut Batch, i: usize, bytes: usize) -> bool {
-    let length = batch.frame_len(i);
-    let Ok(grown) = u16::try_from(bytes) else { return false };
-    let meta = batch.meta()[i];
-    if !batch.push_front(i, grown) {
-        return false;
-    }
-    let frame = batch.bytes_mut(i);
-    frame.copy_within(bytes.., 0);
-    frame[length..].fill(0);
-    batch.meta_mut()[i] = meta;
-    true
-}
 
 pub(crate) const STORE_DATA: ElementClass =
     class("StoreData", "writes bytes into packets", |setup| {
@@ -72,9 +60,9 @@ pub(crate) const ERASE: ElementClass =
         setup.args.finish()?;
         each(|batch, i| {
             let network = usize::from(batch.meta()[i].network);
-            let payload = Seen::bare(batch.bytes(i), network).payload().map_or(0, <[u8]>::len);
-            let whole = Seen::bare(batch.bytes(i), network).ip().map_or(0, <[u8]>::len);
-            let end = network + whole;
+            let seen = Seen::bare(batch.bytes(i), network);
+            let Some(ip) = seen.ip() else { return };
+            let (payload, end) = (seen.payload().map_or(0, <[u8]>::len), network + ip.len());
             batch.bytes_mut(i)[end - payload..end].fill(0);
         })
     });
@@ -103,7 +91,7 @@ pub(crate) const TRUNCATE: ElementClass =
             if let Some(mut header) = Ip4Mut::at(batch.bytes_mut(i), network)
                 && !extra
             {
-                let total = header.view().total_len() - cut;
+                let total = header.view().total_len().saturating_sub(cut);
                 header.set_total_len(u16::try_from(total).unwrap_or(u16::MAX));
             }
             if extra {
@@ -125,12 +113,16 @@ pub(crate) const RESIZE: ElementClass =
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::frame::Decision;
     use crate::testing::{frame_v4, run};
 
     #[test]
     fn packets_are_lengthened_and_written_to() {
         let batch = run(&PAD, "6", 0, &[&[1, 2, 3], &[7; 9]]);
         assert_eq!((batch.bytes(0), batch.frame_len(1)), (&[1, 2, 3, 0, 0, 0][..], 9));
+        let long = run(&PAD, "1500", 0, &[&[7; 60]]);
+        assert_eq!((long.frame_len(0), &long.bytes(0)[58..62]), (1500, &[7, 7, 0, 0][..]));
+        assert_eq!(run(&PAD, "1793", 0, &[&[7]]).decision(0), Decision::Drop(DropReason::NoBuffer));
         assert_eq!(run(&STORE_DATA, "1, \\<09 08 07>", 0, &[&[1, 2, 3]]).bytes(0), [1, 9, 8]);
     }
 
@@ -139,9 +131,15 @@ mod tests {
         let frame = frame_v4("10.0.0.1", "10.0.0.2", 64, 17, &[1, 1, 1, 1, 1, 1, 1, 1, 9, 9, 9, 9]);
         let batch = run(&ERASE, "", 14, &[&frame, &frame[..20]]);
         assert_eq!((&batch.bytes(0)[42..], batch.bytes(0)[41]), (&[0; 4][..], 1));
+        assert_eq!(run(&ERASE, "", 14, &[&frame[..9]]).bytes(0), &frame[..9]);
         let batch = run(&TRUNCATE, "1, TRANSPORT true", 14, &[&frame]);
         assert_eq!((batch.frame_len(0), Annotations::of(&batch, 0).extra_length), (43, 3));
         let batch = run(&TRUNCATE, "10, EXTRA_LENGTH false", 14, &[&frame]);
         assert_eq!((batch.frame_len(0), batch.bytes(0)[17]), (44, 30));
+        let mut odd = frame.clone();
+        // A header of no bytes, a packet of none.
+        (odd[14], odd[17]) = (0x40, 0);
+        let batch = run(&TRUNCATE, "10, EXTRA_LENGTH false", 14, &[&odd]);
+        assert_eq!((batch.frame_len(0), batch.bytes(0)[17]), (24, 0));
     }
 }

@@ -111,16 +111,7 @@ mod tests {
 
     /// Element and fate of each step of a packet that `in` receives.
     fn tried(rig: &Rig, frame: &[u8]) -> Result<Vec<String>, DryRunError> {
-        let ports = rig.plan.devices().iter().position(|device| device.name == "in").unwrap();
-        let dry_run = DryRun {
-            plan: &rig.plan,
-            port: u16::try_from(ports).unwrap(),
-            forwarding: &rig.bench.forwarding,
-            flow_seed: 0,
-            now_ns: rig.bench.now_ns,
-            frame_bytes: 2048,
-        };
-        let (trace, _) = dry_run.run(frame)?;
+        let trace = rig.dry_run("in", frame)?;
         let step = |step: &super::super::trace::Step| {
             let name = &rig.plan.nodes()[usize::from(step.node)].name;
             let fate = step.fate;

@@ -18,9 +18,10 @@ use crate::frame::counters::Instance;
 use crate::frame::counters::WorkerCounters;
 use crate::frame::wire::{ETHER_BYTES, EtherMut, IP4_BYTES, IP6_BYTES, Ip4Mut, Ip6Mut, ether};
 use crate::frame::{BATCH, Batch, DropReason, Meta, Packet, Pool};
+use crate::graph::trace::Trace;
 use crate::graph::{
-    Around, Context, Devices, Element, ElementClass, Ending, Graph, Inputs, Installed, Made, Plan,
-    Round, Setup, Transmit,
+    Around, Context, Devices, DryRun, DryRunError, Element, ElementClass, Ending, Graph, Inputs,
+    Installed, Made, Plan, Round, Setup, Transmit,
 };
 use crate::handler::Handlers;
 use crate::language::open_policy::OpenPolicy;
@@ -494,6 +495,27 @@ impl Rig {
         let batch = batch(&self.bench.pool, port, frames.iter().copied());
         self.graph.receive(port, batch, &mut self.bench.round());
         self.sent()
+    }
+
+    /// Evaluates a frame that the device would receive, apart from the graph that runs.
+    ///
+    /// # Errors
+    /// Why it cannot be.
+    ///
+    /// # Panics
+    /// When there is no such device.
+    pub fn dry_run(&self, device: &str, frame: &[u8]) -> Result<Trace, DryRunError> {
+        let at = self.plan.devices().iter().position(|known| known.name == device);
+        let port = u16::try_from(at.expect("a device of the configuration")).expect("few");
+        let dry_run = DryRun {
+            plan: &self.plan,
+            port,
+            forwarding: &self.bench.forwarding,
+            flow_seed: 0,
+            now_ns: self.bench.now_ns,
+            frame_bytes: 2048,
+        };
+        dry_run.run(frame).map(|(trace, _)| trace)
     }
 
     /// A round without received packets; what was sent since, by device.

@@ -1,10 +1,11 @@
-//! Random early detection: `RED(MIN_THRESH, MAX_THRESH, MAX_P)` ends packets at random, the more the longer the queues near it are
-//! on average; `AdaptiveRED(TARGET, MAX_P)` finds the probability for a length that is wanted.
+//! Random early detection: `RED(MIN_THRESH, MAX_THRESH, MAX_P)` ends packets at random, the more the longer the queues
+//! near it are on average; `AdaptiveRED(TARGET, MAX_P)` finds the probability for a length that is wanted.
 //!
-//! Source: Click's elements of these names; Floyd and Jacobson, 1993; Floyd, Gummadi, Shenker, Adaptive RED, 2001. The average moves by
-//! 2^-`STABILITY` (4) of the difference at each packet. Below the first threshold none ends, at the second `MAX_P` of them, beyond it
-//! all, or with `GENTLE true` ever more up to twice the threshold. What ends leaves by the second output, where it is used. Queues are
-//! those behind the element, else those before it ([`super::nearest`]). Each worker has its average.
+//! Source: Click's elements of these names; Floyd and Jacobson, 1993; Floyd, Gummadi, Shenker, Adaptive RED, 2001. The
+//! average moves by 2^-`STABILITY` (4) of the difference at each packet. Below the first threshold none ends, at the
+//! second `MAX_P` of them, beyond it all, or with `GENTLE true` ever more up to twice the threshold. What ends leaves
+//! by the second output, where it is used. Queues are those behind the element, else those before it
+//! ([`super::nearest`]). Each worker has its average.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -62,13 +63,14 @@ fn configure(setup: &mut Setup<'_>, shared: Shared, adaptive: bool) -> Result<Ma
             queues: queues.clone(),
             shared: shared.clone(),
             weight: 0.5_f64.powi(stability.into()),
-            average: 0.0,
+            average: if instance.is_dry_run() { shared.average() } else { 0.0 },
             since: 0,
             random: Random::default(),
             adaptive,
             adapted_ns: 0,
             exit,
             drops: drops.add(instance),
+            dry_run: instance.is_dry_run(),
         }
     });
     Ok(handled(made.counter("drops", &drops), &queues, &shared, drops))
@@ -147,6 +149,8 @@ struct Red {
     adapted_ns: u64,
     exit: Exit,
     drops: Arc<Count>,
+    /// Packets are only evaluated: what all share stays as it is.
+    dry_run: bool,
 }
 
 impl Red {
@@ -197,8 +201,8 @@ const INTERVAL_NS: u64 = 500_000_000;
 
 impl Element for Red {
     fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
-        // What of this batch passes is in the queue behind it before the next packet comes; before a queue in front of it
-        // the rest of the batch would be there still.
+        // What of this batch passes is in the queue behind it before the next packet comes; before a queue in front of
+        // it the rest of the batch would be there still.
         #[allow(clippy::cast_precision_loss, reason = "a queue is shorter than 2^52")]
         let length = self.queues.length() as f64;
         let mut passed = 0.0;
@@ -215,6 +219,9 @@ impl Element for Red {
             } else {
                 passed += 1.0;
             }
+        }
+        if self.dry_run {
+            return;
         }
         self.shared.average.store(self.average.to_bits(), Relaxed);
         if self.adaptive {
@@ -253,6 +260,21 @@ mod tests {
         rig.receive("a", &[&[7][..]; 50]);
         assert_eq!(count(&rig, "c.count"), ended);
         assert!(rig.handlers.write("r.max_p", "2").is_err());
+    }
+
+    #[test]
+    fn a_dry_run_moves_no_average() {
+        let text =
+            "FromDevice(a) -> r :: AdaptiveRED(20) -> Queue(1000) -> Shaper(1) -> ToDevice(x)";
+        let mut rig = Rig::new(&World::new(), text);
+        for _ in 0..4 {
+            rig.receive("a", &[&[7][..]; 50]);
+        }
+        rig.bench.now_ns += 2 * INTERVAL_NS;
+        let shown = |rig: &Rig| [rig.read("r.avg_queue_size"), rig.read("r.max_p")];
+        let before = shown(&rig);
+        rig.dry_run("a", &[7; 60]).unwrap();
+        assert_eq!(shown(&rig), before);
     }
 
     #[test]

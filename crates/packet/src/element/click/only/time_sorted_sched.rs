@@ -1,7 +1,7 @@
 //! `TimeSortedSched` pulls from its inputs the packet whose time is the earliest.
 //!
-//! Source: Click's `TimeSortedSched`. It holds a packet of each input. With `STOP true` the router ends when no input has one.
-//! `well_ordered` is whether no packet was earlier than the one before it.
+//! Source: Click's `TimeSortedSched`. It holds a packet of each input. With `STOP true` the router ends when no input
+//! has one. `well_ordered` is whether no packet was earlier than the one before it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -25,12 +25,12 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         let inputs = setup.inputs as usize;
         let ordered = Arc::new(AtomicBool::new(true));
         let shown = ordered.clone();
-        let made = Made::new(move |_| Sorted {
+        let made = Made::new(move |instance| Sorted {
             heads: Heads::new(inputs),
             inputs,
             last_ns: i64::MIN,
-            ordered: ordered.clone(),
-            stop: Stop::new(stop.clone()),
+            ordered: (!instance.is_dry_run()).then(|| ordered.clone()),
+            stop: Stop::new(stop.clone().filter(|_| !instance.is_dry_run())),
         });
         Ok(made
             .holds(inputs)
@@ -43,7 +43,8 @@ struct Sorted {
     heads: Heads,
     inputs: usize,
     last_ns: i64,
-    ordered: Arc<AtomicBool>,
+    /// What the handler reads; `None` where packets are only evaluated.
+    ordered: Option<Arc<AtomicBool>>,
     stop: Stop,
 }
 
@@ -67,8 +68,8 @@ impl Element for Sorted {
                 }
                 break;
             };
-            if time < self.last_ns {
-                self.ordered.store(false, Relaxed);
+            if let Some(ordered) = self.ordered.as_ref().filter(|_| time < self.last_ns) {
+                ordered.store(false, Relaxed);
             }
             self.last_ns = time;
             self.heads.give(input, into, cx);

@@ -1,5 +1,5 @@
-//! Packets by the clock, one at a time: `TimedSource(INTERVAL, DATA)` makes a packet in each interval, `TimedSink(INTERVAL)` pulls one
-//! and drops it.
+//! Packets by the clock, one at a time: `TimedSource(INTERVAL, DATA)` makes a packet in each interval,
+//! `TimedSink(INTERVAL)` pulls one and drops it.
 //!
 //! Source: Click's elements of these names. Of several workers the first makes packets.
 
@@ -40,7 +40,7 @@ pub(crate) const SOURCE: ElementClass = ElementClass {
             let (active, counts, resets) = (active.clone(), counts.clone(), resets.clone());
             move |instance| Source {
                 // Relaxed: instances are made by one thread, that of the first worker first.
-                works: !made_one.swap(true, Relaxed),
+                works: !instance.is_dry_run() && !made_one.swap(true, Relaxed),
                 interval: Interval::new(interval),
                 limit,
                 data: data.clone(),

@@ -1,12 +1,14 @@
-//! Times of packets: `TimeFilter` passes those of a time, `TimeRange` and `TimestampAccum` measure them, `AdjustTimestamp` moves them,
-//! `SetTimestampDelta` makes differences of them, `StoreTimestamp(OFFSET)` writes them into packets.
+//! Times of packets: `TimeFilter` passes those of a time, `TimeRange` and `TimestampAccum` measure them,
+//! `AdjustTimestamp` moves them, `SetTimestampDelta` makes differences of them, `StoreTimestamp(OFFSET)` writes them
+//! into packets.
 //!
-//! Source: Click's elements of these names; a time is that which `SetTimestamp` or a trace gave a packet, 0 without one. Times are
-//! seconds with a fraction; `START_DELAY`, `END_DELAY` and `INTERVAL` count from the first packet and from the start. `SetTimestampDelta` means
-//! the time since the packet before (`RANGE`: since the first, `NOW`: until now). Each worker has its own first packet. Differs:
-//! `START_AFTER`, `END_AFTER` and `END_CALL` are taken with a warning.
+//! Source: Click's elements of these names; a time is that which `SetTimestamp` or a trace gave a packet, 0 without
+//! one. Times are seconds with a fraction; `START_DELAY`, `END_DELAY` and `INTERVAL` count from the first packet of all
+//! workers and from the start. `SetTimestampDelta` means the time since the packet before (`RANGE`: since the first,
+//! `NOW`: until now); each worker has its own of these. Differs: `START_AFTER`, `END_AFTER` and `END_CALL` are taken
+//! with a warning.
 
-use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::annotations::Annotations;
@@ -60,19 +62,20 @@ pub(crate) const FILTER: ElementClass =
         let bounds = Arc::new(Bounds {
             start: AtomicI64::new(start.unwrap_or(i64::MIN)),
             end: AtomicI64::new(end.unwrap_or(i64::MAX)),
+            begun: AtomicBool::new(false),
         });
         let exit = setup.exit(1, DropReason::Unmatched);
         let stop = stop?.unwrap_or(false).then(|| setup.ending.clone());
         let made = Made::new({
             let bounds = bounds.clone();
-            move |_| Filter {
-                bounds: bounds.clone(),
-                begun: false,
+            move |instance| Filter {
+                // Packets that are only evaluated move no bounds but their own.
+                bounds: if instance.is_dry_run() { bounds.copy() } else { bounds.clone() },
                 start_delay,
                 end_delay,
                 interval,
                 exit,
-                stop: stop.clone(),
+                stop: stop.clone().filter(|_| !instance.is_dry_run()),
             }
         });
         Ok(bounds_handled(made, &bounds))
@@ -82,6 +85,24 @@ pub(crate) const FILTER: ElementClass =
 struct Bounds {
     start: AtomicI64,
     end: AtomicI64,
+    /// The first packet came.
+    begun: AtomicBool,
+}
+
+impl Bounds {
+    /// Bounds that are these now, and move apart.
+    fn copy(&self) -> Arc<Self> {
+        Arc::new(Self {
+            start: AtomicI64::new(self.start.load(Relaxed)),
+            end: AtomicI64::new(self.end.load(Relaxed)),
+            begun: AtomicBool::new(self.begun.load(Relaxed)),
+        })
+    }
+
+    /// Whether this is the first packet.
+    fn begins(&self) -> bool {
+        !self.begun.load(Relaxed) && !self.begun.swap(true, Relaxed)
+    }
 }
 
 fn bounds_handled(made: Made, bounds: &Arc<Bounds>) -> Made {
@@ -104,15 +125,16 @@ fn bounds_handled(made: Made, bounds: &Arc<Bounds>) -> Made {
             Ok(())
         }))
         .handler(Handler::write("extend_interval", move |text| {
-            extend.end.fetch_add(read(text)?, Relaxed);
+            let by = read(text)?;
+            let later = |end| (end != i64::MAX).then(|| i64::saturating_add(end, by));
+            // Without an end there is nothing to extend.
+            let _ = extend.end.fetch_update(Relaxed, Relaxed, later);
             Ok(())
         }))
 }
 
 struct Filter {
     bounds: Arc<Bounds>,
-    /// The first packet came.
-    begun: bool,
     start_delay: Option<i64>,
     end_delay: Option<i64>,
     interval: Option<i64>,
@@ -124,8 +146,7 @@ impl Element for Filter {
     fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
         for i in 0..batch.len() {
             let time = Annotations::of(batch, i).timestamp_ns;
-            if !self.begun {
-                self.begun = true;
+            if self.bounds.begins() {
                 if let Some(delay) = self.start_delay {
                     self.bounds.start.store(time.saturating_add(delay), Relaxed);
                 }
@@ -160,7 +181,7 @@ struct Measured {
 
 impl Measured {
     fn interval(&self) -> i64 {
-        self.last.unwrap_or(0) - self.first.unwrap_or(0)
+        self.last.unwrap_or(0).saturating_sub(self.first.unwrap_or(0))
     }
 }
 
@@ -198,7 +219,7 @@ impl Element for Measure {
             measured.first = Some(measured.first.map_or(time, |first| first.min(time)));
             measured.last = Some(measured.last.map_or(time, |last| last.max(time)));
             measured.count += 1;
-            measured.sum_ns = measured.sum_ns.saturating_add(now - time);
+            measured.sum_ns = measured.sum_ns.saturating_add(now.saturating_sub(time));
         }
     }
 }
@@ -292,12 +313,12 @@ pub(crate) const DELTA: ElementClass =
         let first = Arc::new(AtomicI64::new(0));
         let made = Made::new({
             let (resets, first) = (resets.clone(), first.clone());
-            move |_| SetDelta {
+            move |instance| SetDelta {
                 kind,
                 from: None,
                 seen: resets.get(),
                 resets: resets.clone(),
-                first: first.clone(),
+                first: (!instance.is_dry_run()).then(|| first.clone()),
             }
         });
         let made = made.handler(Handler::read("first", move || seconds(first.load(Relaxed))));
@@ -317,7 +338,8 @@ struct SetDelta {
     /// Number of requests to begin anew, and of those carried out.
     resets: Setting<u32>,
     seen: u32,
-    first: Arc<AtomicI64>,
+    /// What the handler reads; `None` where packets are only evaluated.
+    first: Option<Arc<AtomicI64>>,
 }
 
 impl Element for SetDelta {
@@ -330,12 +352,14 @@ impl Element for SetDelta {
             let mut annotations = Annotations::of(batch, i);
             let time = annotations.timestamp_ns;
             let from = *self.from.get_or_insert_with(|| {
-                self.first.store(time, Relaxed);
+                if let Some(first) = &self.first {
+                    first.store(time, Relaxed);
+                }
                 time
             });
             annotations.timestamp_ns = match self.kind {
-                Delta::Now => time_of_day(cx.now_ns) - time,
-                _ => time - from,
+                Delta::Now => time_of_day(cx.now_ns).saturating_sub(time),
+                _ => time.saturating_sub(from),
             };
             if self.kind == Delta::Before {
                 self.from = Some(time);
@@ -397,6 +421,39 @@ mod tests {
         );
         assert!(refused(&FILTER, "START 1, START_DELAY 2").contains("given twice"));
         assert!(refused(&FILTER, "START x").contains("no time"));
+    }
+
+    #[test]
+    fn a_dry_run_moves_no_time() {
+        let text = "FromDevice(a) -> SetTimestamp(7) -> f :: TimeFilter(START_DELAY 0, INTERVAL 1, STOP true)
+            -> d :: SetTimestampDelta(LAST) -> s :: TimeSortedSched(STOP true)";
+        let text = text.replace("-> s ::", "-> Queue -> s ::") + " -> ToDevice(x)";
+        let mut rig = Rig::new(&World::new(), &text);
+        let shown = |rig: &Rig| ["f.start", "f.end", "d.first"].map(|name| rig.read(name));
+        rig.dry_run("a", &[9; 60]).unwrap();
+        assert_eq!(
+            (shown(&rig), rig.plan.is_stopped()),
+            (["0", "0", "0.000000"].map(Into::into), false)
+        );
+        rig.receive("a", &[&[9; 60]]);
+        let begun = shown(&rig);
+        assert_eq!(begun, ["7.000000", "8.000000", "7.000000"]);
+        rig.write("f.end", "1");
+        rig.dry_run("a", &[9; 60]).unwrap();
+        assert!(!rig.plan.is_stopped(), "a packet behind the end that is only evaluated");
+        // The instance of another worker begins where the first one is.
+        let mut second = crate::graph::Graph::new(&rig.plan, &rig.bench.pool);
+        let batch = crate::testing::batch(&rig.bench.pool, 0, [&[9_u8; 60][..]]);
+        second.receive(0, batch, &mut rig.bench.round());
+        assert_eq!(rig.read("f.end"), "1.000000");
+        second.stop(&mut rig.bench.round());
+    }
+
+    #[test]
+    fn what_has_no_end_is_not_extended() {
+        let rig = Rig::new(&World::new(), "FromDevice(a) -> f :: TimeFilter(START 1) -> Discard");
+        rig.write("f.extend_interval", "5");
+        assert_eq!(rig.read("f.end"), "0", "none");
     }
 
     #[test]

@@ -182,7 +182,7 @@ pub(crate) fn of_bytes(
 const RATE: u64 = 10;
 
 /// What the smallest frames hold behind their headroom.
-const LONGEST: u16 = 2048 - HEADROOM;
+pub(super) const LONGEST: u16 = 2048 - HEADROOM;
 
 /// Default payload of a packet; Click's is a sentence of this length.
 pub(super) const USUAL: &[u8] =

@@ -1,8 +1,10 @@
-//! `ICMPPingSource(SRC, DST)` sends ICMP echo requests, one in each interval, and reads the replies that its input gets.
+//! `ICMPPingSource(SRC, DST)` sends ICMP echo requests, one in each interval, and reads the replies that its input
+//! gets.
 //!
-//! Source: Click's `ICMPPingSource` (`ICMPSendPings` is its older name). `INTERVAL` (1 s), `LIMIT`, `IDENTIFIER`, `DATA`, `STOP`: the
-//! router ends after `LIMIT` requests, when the replies are there or a second is over. A line for each reply goes to the standard
-//! error, unless `VERBOSE false` is given. `MIRROR` is taken and changes nothing. Of several workers the first sends.
+//! Source: Click's `ICMPPingSource` (`ICMPSendPings` is its older name). `INTERVAL` (1 s), `LIMIT`, `IDENTIFIER`,
+//! `DATA`, `STOP`: the router ends after `LIMIT` requests, when the replies are there or a second is over. A line for
+//! each reply goes to the standard error, unless `VERBOSE false` is given. `MIRROR` is taken and changes nothing. Of
+//! several workers the first sends.
 
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -12,6 +14,7 @@ use std::time::Duration;
 use super::console;
 use super::seen::{Seen, word};
 use super::summary::fill_checksums;
+use crate::element::click::source::LONGEST;
 use crate::element::support::setting::{Setting, value};
 use crate::element::support::stop::Stop;
 use crate::frame::wire::Ip4;
@@ -54,21 +57,28 @@ fn configure(setup: &mut Setup<'_>) -> Result<Made, ConfigError> {
     });
     let identifier = identifier?.unwrap_or(0);
     let data: Arc<[u8]> = data.map_or_else(|| Arc::from([0; 56]), |data| data.bytes().into());
+    if HEADER_BYTES + data.len() > usize::from(LONGEST) {
+        let words = format!("DATA: packets have at most {LONGEST} bytes");
+        return Err(setup.args.refuse_all(&words));
+    }
     let verbose = verbose?.unwrap_or(true);
     let stop = stop?.unwrap_or(false).then(|| setup.ending.clone());
     let replies = setup.inputs > 0;
     let made_one = AtomicBool::new(false);
     let made = Made::new({
         let shared = shared.clone();
-        move |_| Pings {
+        move |instance| Pings {
             shared: shared.clone(),
             // Relaxed: instances are made by one thread, that of the first worker first.
-            works: !made_one.swap(true, Relaxed),
+            works: !instance.is_dry_run() && !made_one.swap(true, Relaxed),
             identifier,
             data: data.clone(),
             verbose,
             replies,
             next_ns: 0,
+            last_ns: 0,
+            phase: Phase::Sends,
+            dry_run: instance.is_dry_run(),
             stop: Stop::new(stop.clone()),
         }
     });
@@ -181,28 +191,57 @@ struct Pings {
     /// Whether replies are read.
     replies: bool,
     next_ns: u64,
+    /// Time of the last request.
+    last_ns: u64,
+    phase: Phase,
     stop: Stop,
+    /// Packets are only evaluated: a reply counts for nothing.
+    dry_run: bool,
 }
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Sends,
+    /// All requests are sent: replies may come.
+    Waits,
+    Over,
+}
+
+/// Time that the reply to the last request has.
+const PATIENCE_NS: u64 = 1_000_000_000;
+
+/// Bytes of the IPv4 and ICMP headers.
+const HEADER_BYTES: usize = 28;
 
 impl Pings {
     fn make(&mut self, batch: &mut Batch, cx: &mut Context<'_>) {
         let shared = &self.shared;
-        if !self.works || !shared.active.get() || cx.now_ns < self.next_ns || batch.room() == 0 {
+        let early = cx.now_ns < self.next_ns;
+        if !self.works || !shared.active.get() || early && self.phase == Phase::Sends {
             return;
         }
         let mut times = shared.times();
         if times.sent >= shared.limit.get() {
-            if !self.replies || times.received >= times.sent || self.next_ns > 0 {
+            let over = !self.replies
+                || times.received >= times.sent
+                || cx.now_ns >= self.last_ns.saturating_add(PATIENCE_NS);
+            self.phase = if over { Phase::Over } else { Phase::Waits };
+            if over {
                 self.stop.request();
             }
             return;
         }
-        let interval_ns = u64::from(shared.interval_us.get()) * 1000;
-        let Some(mut packet) = cx.pool.alloc() else { return };
-        if !packet.set_len(28 + self.data.len()) {
+        self.phase = Phase::Sends;
+        self.stop.reset();
+        if early || batch.room() == 0 {
             return;
         }
-        self.next_ns = cx.now_ns + interval_ns;
+        let interval_ns = u64::from(shared.interval_us.get()) * 1000;
+        let Some(mut packet) = cx.pool.alloc() else { return };
+        if !packet.set_len(HEADER_BYTES + self.data.len()) {
+            return;
+        }
+        (self.last_ns, self.next_ns) = (cx.now_ns, cx.now_ns + interval_ns);
         let [high, low] = times.sent.to_be_bytes()[2..] else { return };
         let number = u16::from_be_bytes([high, low]);
         let bytes = packet.bytes_mut();
@@ -229,6 +268,9 @@ impl Pings {
         bytes[28..].copy_from_slice(&self.data);
         fill_checksums(bytes);
         times.sent += 1;
+        if times.sent >= shared.limit.get() {
+            self.phase = Phase::Waits;
+        }
         times.sent_ns[usize::from(number) % KEPT] = cx.now_ns.max(1);
         drop(times);
         packet.meta.flags |= FLAG_GENERATED;
@@ -273,7 +315,9 @@ impl Pings {
 impl Element for Pings {
     fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
         for i in 0..batch.len() {
-            self.reply(&Seen::packet(batch, i), cx.now_ns);
+            if !self.dry_run {
+                self.reply(&Seen::packet(batch, i), cx.now_ns);
+            }
             batch.discard(i, DropReason::Consumed);
         }
     }
@@ -287,18 +331,21 @@ impl Element for Pings {
     }
 
     fn keeps_time(&self) -> bool {
-        self.works && self.shared.active.get()
+        self.works && self.shared.active.get() && self.phase != Phase::Over
     }
 
     fn due_ns(&self) -> Option<u64> {
-        Some(self.next_ns)
+        Some(match self.phase {
+            Phase::Sends => self.next_ns,
+            Phase::Waits | Phase::Over => self.last_ns.saturating_add(PATIENCE_NS),
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Rig, World};
+    use crate::testing::{Rig, World, refused};
 
     #[test]
     fn replies_are_timed() {
@@ -321,5 +368,31 @@ mod tests {
         assert!(written.starts_with("10 bytes from 10.0.0.2: icmp_seq=0 ttl="), "{written}");
         let mean: f64 = rig.read("p.rtt_avg").parse().unwrap();
         assert!((0.002..0.006).contains(&mean), "{mean}");
+        let long = format!("1.0.0.1, 1.0.0.2, DATA \"{}\"", "x".repeat(1800));
+        assert!(refused(&CLASS, &long).contains("packets have at most 1792 bytes"));
+    }
+
+    #[test]
+    fn the_last_reply_has_a_second() {
+        let text = |interval: &str, delay: &str| {
+            format!(
+                "p :: ICMPPingSource(10.0.0.1, 10.0.0.2, LIMIT 1, INTERVAL {interval}, STOP true, VERBOSE false)
+                 -> ICMPPingResponder -> Queue -> DelayUnqueue({delay}) -> p"
+            )
+        };
+        // Milliseconds until the router ends.
+        let ends = |interval, delay| {
+            let mut rig = Rig::new(&World::new(), &text(interval, delay));
+            rig.bench.now_ns = 1_000_000;
+            let ended = (0..3000).find(|_| {
+                rig.poll();
+                rig.bench.now_ns += 1_000_000;
+                rig.plan.is_stopped()
+            });
+            ended.expect("it ends")
+        };
+        assert!((200..=202).contains(&ends("10ms", "200ms")), "with the reply");
+        assert!((200..=202).contains(&ends("5s", "200ms")), "not an interval later");
+        assert_eq!(ends("10ms", "2s"), 1000, "without a reply");
     }
 }

@@ -1,11 +1,12 @@
-//! `AddressTranslator` changes addresses, and where wanted ports, of IPv6 packets: the source of those that come by its first
-//! input, the destination of those by its second (NAT-PT, RFC 2766).
+//! `AddressTranslator` changes addresses, and where wanted ports, of IPv6 packets: the source of those that come by its
+//! first input, the destination of those by its second (NAT-PT, RFC 2766).
 //!
-//! Source: Click's `AddressTranslator` and its arguments: how many static mappings, whether they have ports, the mappings
-//! (`INNER MAPPED`, or `INNER PORT MAPPED PORT OUTER PORT`); then whether there are dynamic ones, whether these have ports, by which
-//! input new ones are made (0 the first), and the address that they get (`ADDR`, or `ADDR FIRST-PORT LAST-PORT`, several are separated
-//! by commas). Packets without mapping end. All workers share the mappings; those with an address alone last, of those with ports
-//! the oldest makes room for a new one. Differs: the outer end of a static mapping with ports is not compared.
+//! Source: Click's `AddressTranslator` and its arguments: how many static mappings, whether they have ports, the
+//! mappings (`INNER MAPPED`, or `INNER PORT MAPPED PORT OUTER PORT`); then whether there are dynamic ones, whether
+//! these have ports, by which input new ones are made (0 alone: a packet from outside names no inner end), and the
+//! address that they get (`ADDR`, or `ADDR FIRST-PORT LAST-PORT`, several are separated by commas). Packets without
+//! mapping are dropped. All workers share the mappings; those with an address alone last, of those with ports the
+//! oldest makes room for a new one. Differs: the outer end of a static mapping with ports is not compared.
 
 use std::collections::HashMap;
 use std::net::Ipv6Addr;
@@ -53,8 +54,6 @@ struct Table {
     /// Ends that new mappings get, those that are in use as well; the next is at `next`.
     pool: Vec<End>,
     next: usize,
-    /// Input whose packets make new mappings.
-    from: u16,
 }
 
 fn lock(table: &Mutex<Table>) -> MutexGuard<'_, Table> {
@@ -103,7 +102,9 @@ fn read(setup: &mut Setup<'_>, given: &[Arg<'_>]) -> Result<Table, ConfigError> 
         return Err(setup.args.refuse_all("mappings have ports all or none here"));
     }
     table.with_ports = ports;
-    table.from = number(setup)?.min(1);
+    if number(setup)? != 0 {
+        return Err(setup.args.refuse_all("new mappings are made by packets of input 0 alone"));
+    }
     for arg in args {
         let words: Vec<_> = arg.words().collect();
         match (&words[..], ports) {
@@ -145,7 +146,7 @@ impl Table {
         if let Some(found) = known.get(&end) {
             return Some(*found);
         }
-        if input != self.from || input != 0 || self.pool.is_empty() {
+        if input != 0 || self.pool.is_empty() {
             return None;
         }
         let mapped = self.pool[self.next % self.pool.len()];
@@ -186,8 +187,8 @@ impl Translator {
         let mut table = lock(self.table.as_ref()?);
         let port_at = match protocol {
             TCP | UDP => IP6_BYTES + usize::from(input) * 2,
-            // Echoes have an identifier.
-            PROTOCOL_ICMPV6 => IP6_BYTES + 4,
+            // Echoes have an identifier, other messages other things there.
+            PROTOCOL_ICMPV6 if matches!(packet.get(IP6_BYTES), Some(128 | 129)) => IP6_BYTES + 4,
             _ => 0,
         };
         let has_port = table.with_ports && port_at > 0;
@@ -256,6 +257,17 @@ mod tests {
     }
 
     #[test]
+    fn icmp_messages_other_than_echoes_stay_as_they_are() {
+        let config = "0, 1, 1, 0, ::1.0.0.1 200 201";
+        let field = |kind: u8| {
+            let message = [kind, 0, 0, 0, 0, 0, 5, 0xdc];
+            let frame = frame_v6("fe80::5", "::2.0.0.2", 64, PROTOCOL_ICMPV6, &message);
+            rig(config).receive("in", &[&frame])[0].1[44..48].to_vec()
+        };
+        assert_eq!((field(2), field(128)), (vec![0, 0, 5, 0xdc], vec![0, 200, 5, 0xdc]));
+    }
+
+    #[test]
     fn dynamic_mappings_are_made_from_within() {
         let mut alone = rig("0, 1, 0, 0, ::1.0.0.1");
         assert!(alone.receive("back", &[&udp("::2.0.0.2", "::1.0.0.1", [2, 1])]).is_empty());
@@ -273,6 +285,7 @@ mod tests {
         let back = &ports.receive("back", &[&udp("::2.0.0.2", "::1.0.0.1", [2, 201])])[0].1;
         assert_eq!((Ip6::at(back, 0).unwrap().dst() & 0xffff, back[43]), (6, 1));
         assert!(ports.read("t.mappings").contains("fe80::6 1 => ::100:1 201"));
+        assert!(refused(&CLASS, "0, 1, 0, 1, ::1").contains("of input 0 alone"));
         assert!(refused(&CLASS, "2, 0, ::1 ::2").contains("fewer static mappings"));
         assert!(refused(&CLASS, "0, 1, 1, 0, ::1").contains("ADDR FIRST LAST"));
     }

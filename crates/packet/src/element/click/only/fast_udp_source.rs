@@ -1,8 +1,9 @@
-//! `FastUDPSource(RATE, LIMIT, LENGTH, SRCETH, SRCIP, SPORT, DSTETH, DSTIP, DPORT)` makes the same UDP packet again and again, in an
-//! Ethernet frame; `FastUDPSourceIP6` is the same for IPv6.
+//! `FastUDPSource(RATE, LIMIT, LENGTH, SRCETH, SRCIP, SPORT, DSTETH, DSTIP, DPORT)` makes the same UDP packet again and
+//! again, in an Ethernet frame; `FastUDPSourceIP6` is the same for IPv6.
 //!
-//! Source: Click's elements of these names. `LENGTH` counts the Ethernet header and its checksum, and is 60 at least. A rate of 0 is
-//! as fast as they are pulled, a limit below 0 none. `CHECKSUM` and `ACTIVE` are true unless given; `INTERVAL` changes nothing.
+//! Source: Click's elements of these names. `LENGTH` counts the Ethernet header and its checksum, and is 60 at least. A
+//! rate of 0 is as fast as they are pulled, a limit below 0 none. `CHECKSUM` and `ACTIVE` are true unless given;
+//! `INTERVAL` changes nothing.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -14,20 +15,20 @@ use crate::element::support::allowance::{Allowance, Rate};
 use crate::frame::wire::checksum::pseudo_v6;
 use crate::frame::wire::ether::TYPE_IP6;
 use crate::frame::wire::protocol::UDP;
-use crate::frame::wire::{ETHER_BYTES, EtherMut, IP6_BYTES, Ip6Mut};
+use crate::frame::wire::{ETHER_BYTES, EtherMut, IP4_BYTES, IP6_BYTES, Ip6Mut};
 use crate::graph::{ElementClass, Made, Setup};
 use crate::language::{ClassSpec, ConfigError, Value};
 
 pub(crate) const V4: ElementClass = ElementClass {
     spec: ClassSpec::new("FastUDPSource", "0/1", "h/a", "x/y"),
     summary: "makes the same UDP packet again and again",
-    configure: |setup| configure::<Ipv4Addr>(setup, ["SRCIP", "DSTIP"], v4),
+    configure: |setup| configure::<Ipv4Addr>(setup, ["SRCIP", "DSTIP"], IP4_BYTES, v4),
 };
 
 pub(crate) const V6: ElementClass = ElementClass {
     spec: ClassSpec::new("FastUDPSourceIP6", "0/1", "h/a", "x/y"),
     summary: "makes the same UDP packet over IPv6 again and again",
-    configure: |setup| configure::<Ipv6Addr>(setup, ["SRCIP6", "DSTIP6"], v6),
+    configure: |setup| configure::<Ipv6Addr>(setup, ["SRCIP6", "DSTIP6"], IP6_BYTES, v6),
 };
 
 /// Bytes of the checksum that a link adds.
@@ -42,6 +43,7 @@ struct Ends<A> {
 fn configure<A: Value>(
     setup: &mut Setup<'_>,
     names: [&'static str; 2],
+    header_bytes: usize,
     write: fn(&mut [u8], &Ends<A>),
 ) -> Result<Made, ConfigError> {
     let rate = setup.args.positional::<u32>("RATE");
@@ -64,7 +66,7 @@ fn configure<A: Value>(
     if !(60..=1518).contains(&length) {
         return Err(setup.args.refuse_all("LENGTH: 60 to 1518 are possible"));
     }
-    let mut frame = vec![0; (length - CRC_BYTES).max(ETHER_BYTES + IP6_BYTES + 8)];
+    let mut frame = vec![0; (length - CRC_BYTES).max(ETHER_BYTES + header_bytes + 8)];
     if let Some(mut ether) = EtherMut::of(&mut frame) {
         ether.set_addrs(dst_mac?, src_mac?);
     }
@@ -127,7 +129,7 @@ mod tests {
 
     #[test]
     fn the_packet_is_valid() {
-        let text = "s :: FastUDPSource(0, 300, 64, 2:0:0:0:0:1, 10.0.0.1, 5, 2:0:0:0:0:2, 10.0.0.2, 6) -> Strip(14)
+        let text = "s :: FastUDPSource(0, 300, 60, 2:0:0:0:0:1, 10.0.0.1, 5, 2:0:0:0:0:2, 10.0.0.2, 6) -> Strip(14)
             -> CheckIPHeader -> CheckUDPHeader -> ToDevice(x);
             t :: FastUDPSourceIP6(1000, -1, 80, 2:0:0:0:0:1, fe80::1, 5, 2:0:0:0:0:2, fe80::2, 6) -> ToDevice(y)";
         let mut rig = Rig::new(&World::new(), text);
@@ -140,6 +142,8 @@ mod tests {
             (ip6.len(), &ip6[12..15], &ip6[54..58]),
             (76, &[0x86, 0xdd, 0x60][..], &[0, 5, 0, 6][..])
         );
+        let ip4 = &sent.iter().find(|(to, _)| to == "x").unwrap().1;
+        assert_eq!(ip4.len(), 60 - CRC_BYTES - ETHER_BYTES);
         rig.write("t.rate", "5");
         assert!(
             refused(&V4, "1, 1, 40, 2:0:0:0:0:1, 10.0.0.1, 5, 2:0:0:0:0:2, 10.0.0.2, 6")

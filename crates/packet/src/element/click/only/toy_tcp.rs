@@ -1,10 +1,11 @@
-//! TCP clients for tests of others: `ToyTCP(DPORT)` connects and acknowledges what it receives; `WebGen(PREFIX, DST, RATE)` requests a
-//! page in each of so many connections a second, from addresses of a prefix.
+//! TCP clients for tests of others: `ToyTCP(DPORT)` connects and acknowledges what it receives; `WebGen(PREFIX, DST,
+//! RATE)` requests a page in each of so many connections a second, from addresses of a prefix.
 //!
-//! Source: Click's elements of these names; RFC 9293, as far as a client that sends one segment needs it. `ToyTCP` takes and makes
-//! segments without IP header; `WebGen` takes and makes IPv4 packets. A request to connect is repeated after a second, a connection
-//! that is reset or over begins anew (`ToyTCP`) or makes room for another (`WebGen`, 100 at once). Of several workers the first
-//! connects. Differs: `ToyTCP` sends no data of its own.
+//! Source: Click's elements of these names; RFC 9293, as far as a client that sends one segment needs it. `ToyTCP`
+//! takes and makes segments without IP header; `WebGen` takes and makes IPv4 packets. A request to connect is repeated
+//! after a second, a connection that is reset or over begins anew (`ToyTCP`) or makes room for another (`WebGen`, 100
+//! at once). `WebGen` gives up a connection without progress for 30 seconds. Of several workers the first connects.
+//! Differs: `ToyTCP` sends no data of its own.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -29,9 +30,9 @@ pub(crate) const TOY: ElementClass = ElementClass {
         setup.args.finish()?;
         let port = port?;
         let made_one = AtomicBool::new(false);
-        let made = Made::new(move |_| {
+        let made = Made::new(move |instance| {
             // Relaxed: instances are made by one thread, that of the first worker first.
-            let works = !made_one.swap(true, Relaxed);
+            let works = !instance.is_dry_run() && !made_one.swap(true, Relaxed);
             let mut random = Random::default();
             Toy { works, client: Client::new([1024, port], &mut random), random }
         });
@@ -49,8 +50,8 @@ pub(crate) const WEB: ElementClass = ElementClass {
         setup.args.finish()?;
         let (prefix, dst, rate) = (prefix?, dst?.to_bits(), rate?.unwrap_or(1).max(1));
         let made_one = AtomicBool::new(false);
-        let made = Made::new(move |_| Web {
-            works: !made_one.swap(true, Relaxed),
+        let made = Made::new(move |instance| Web {
+            works: !instance.is_dry_run() && !made_one.swap(true, Relaxed),
             prefix,
             dst,
             interval_ns: 1_000_000_000 / u64::from(rate),
@@ -86,6 +87,8 @@ struct Client {
     next_receive: u32,
     /// When the request to connect is to be repeated.
     repeat_ns: u64,
+    /// When the connection last made progress.
+    progress_ns: u64,
 }
 
 /// A segment to be sent.
@@ -95,7 +98,14 @@ impl Client {
     fn new(ports: [u16; 2], random: &mut Random) -> Self {
         let [a, b, c, d, ..] = random.number().to_le_bytes();
         let next_send = u32::from_le_bytes([a, b, c, d]);
-        Self { ports, state: State::Begun, next_send, next_receive: 0, repeat_ns: 0 }
+        Self {
+            ports,
+            state: State::Begun,
+            next_send,
+            next_receive: 0,
+            repeat_ns: 0,
+            progress_ns: 0,
+        }
     }
 
     fn segment(&self, flags: u8, data: &[u8]) -> Segment {
@@ -211,6 +221,8 @@ impl Element for Toy {
 
 /// Connections at once.
 const MOST: usize = 100;
+/// Time without progress after which a connection makes room for another.
+const PATIENCE_NS: u64 = 30_000_000_000;
 /// What a client requests.
 const REQUEST: &[u8] = b"GET / HTTP/1.0\r\n\r\n";
 
@@ -249,7 +261,11 @@ impl Element for Web {
                 let client =
                     self.clients.get_mut(&key).filter(|c| word(tcp, 0) == Some(c.ports[1]));
                 if let Some(client) = client {
+                    let before = (client.state, client.next_receive);
                     let reply = client.input(tcp, REQUEST);
+                    if before != (client.state, client.next_receive) {
+                        client.progress_ns = cx.now_ns;
+                    }
                     if client.state == State::Over {
                         self.clients.remove(&key);
                     }
@@ -272,6 +288,8 @@ impl Element for Web {
         }
         self.next_ns =
             Some(next.max(cx.now_ns.saturating_sub(self.interval_ns)) + self.interval_ns);
+        let now_ns = cx.now_ns;
+        self.clients.retain(|_, client| now_ns.saturating_sub(client.progress_ns) < PATIENCE_NS);
         let mut requests = Vec::new();
         // One that nobody answers waits for its next request to connect.
         for (key, client) in &mut self.clients {
@@ -284,6 +302,7 @@ impl Element for Web {
             let src = self.prefix.addr() | u32::from_le_bytes([a, b, c, d]) & hosts;
             let port = u16::from_le_bytes([e, f]) | 1024;
             let mut client = Client::new([port, 80], &mut self.random);
+            client.progress_ns = now_ns;
             requests.extend(client.connect(cx.now_ns).map(|segment| (src, segment)));
             self.clients.insert((src, port), client);
         }
@@ -359,5 +378,19 @@ mod tests {
         assert_eq!(&get[40..], REQUEST);
         rig.bench.now_ns += 100_000_000;
         assert_eq!(rig.poll().len(), 1, "another one");
+        // Connections that stay open without an end make room in the end.
+        let open = |rig: &mut Rig| {
+            rig.bench.now_ns += 100_000_000;
+            let sent = rig.poll();
+            for (_, syn) in &sent {
+                let mut reply = syn[..20].to_vec();
+                reply[12..20].rotate_left(4);
+                reply.extend(answer(&syn[20..], SYN | ACK, 7, &[]));
+                rig.receive("a", &[&reply]);
+            }
+            sent.len()
+        };
+        let begun: Vec<usize> = (0..450).map(|_| open(&mut rig)).collect();
+        assert_eq!((begun[200], begun[290..].iter().any(|&n| n > 0)), (0, true), "{begun:?}");
     }
 }

@@ -1,13 +1,15 @@
-//! Aggregates: packets get the number of the group that they belong to. `AggregateIP(FIELD)` takes it from a field of the
-//! header, `AggregateLength` from the length, `AggregatePaint` from the color, `AggregateIPAddrPair` and `AggregateIPFlows` number pairs of
-//! addresses, and flows; `AggregateFirst` and `AggregateLast` sort out the first and last packet of each, `AggregateFilter` picks some.
+//! Aggregates: packets get the number of the group that they belong to. `AggregateIP(FIELD)` takes it from a field of
+//! the header, `AggregateLength` from the length, `AggregatePaint` from the color, `AggregateIPAddrPair` and
+//! `AggregateIPFlows` number pairs of addresses, and flows; `AggregateFirst` and `AggregateLast` sort out the first and
+//! last packet of each, `AggregateFilter` picks some.
 //!
-//! Source: Click's elements of these names. A field is `ip src`, `ip dst/8`, `tcp sport`, `ip ttl`, or bits of a header: `ip[OFFSET]`,
-//! `tcp[OFFSET:BYTES]`, each with `/PREFIX` for its first bits. With `INCREMENTAL true` the new bits are put behind those of the aggregate
-//! before. What has no such field leaves by the second output, where it is used, or ends. Flows end after `TCP_TIMEOUT` (a day),
-//! `TCP_DONE_TIMEOUT` (30 s, after both sides finished) or `UDP_TIMEOUT` (60 s) without a packet. Packets of a flow's other direction get color 1,
-//! and those of its first color 0. Later fragments belong to no flow: they leave by the second output. Workers number for
-//! themselves. Differs: `TRACEINFO` is not written, and ICMP errors are flows of their own.
+//! Source: Click's elements of these names. A field is `ip src`, `ip dst/8`, `tcp sport`, `ip ttl`, or bits of a
+//! header: `ip[OFFSET]`, `tcp[OFFSET:BYTES]`, each with `/PREFIX` for its first bits. With `INCREMENTAL true` the new
+//! bits are put behind those of the aggregate before. What has no such field leaves by the second output, where it is
+//! used, or ends. Flows end after `TCP_TIMEOUT` (a day), `TCP_DONE_TIMEOUT` (30 s, after both sides finished) or
+//! `UDP_TIMEOUT` (60 s) without a packet. Packets of a flow's other direction get color 1, and those of its first color
+//! 0. Later fragments belong to no flow: they leave by the second output. Workers number for themselves. Differs:
+//! `TRACEINFO` is not written, and ICMP errors are flows of their own.
 
 use std::collections::HashMap;
 use std::collections::HashSet;
@@ -98,7 +100,8 @@ impl Value for Field {
                 let (header, rest) = place.split_once('[').ok_or_else(wrong)?;
                 let numbers = rest.strip_suffix(']').ok_or_else(wrong)?;
                 let (offset, bytes) = numbers.split_once(':').unwrap_or((numbers, "1"));
-                let number = |text: &str| usize::read(text.trim()).map_err(|_| wrong());
+                let number =
+                    |text: &str| u16::read(text.trim()).map(usize::from).map_err(|_| wrong());
                 let header = match header.trim() {
                     "ip" => Header::Ip,
                     "transp" => Header::Transport(None),

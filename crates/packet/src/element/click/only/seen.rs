@@ -74,10 +74,10 @@ impl<'a> Seen<'a> {
 
 /// Two bytes of a header.
 pub(crate) fn word(bytes: &[u8], at: usize) -> Option<u16> {
-    bytes.get(at..at + 2).map(|b| u16::from_be_bytes([b[0], b[1]]))
+    bytes.get(at..)?.first_chunk().copied().map(u16::from_be_bytes)
 }
 
 /// Four bytes of a header.
 pub(crate) fn long(bytes: &[u8], at: usize) -> Option<u32> {
-    bytes.get(at..at + 4).map(|b| u32::from_be_bytes([b[0], b[1], b[2], b[3]]))
+    bytes.get(at..)?.first_chunk().copied().map(u32::from_be_bytes)
 }

@@ -1,5 +1,5 @@
-//! Outputs that do not depend on what a packet is: `StaticSwitch(OUTPUT)` has one, `StrideSwitch(TICKETS, ...)` shares packets out,
-//! `HashSwitch(OFFSET, LENGTH)` chooses by some of their bytes.
+//! Outputs that do not depend on what a packet is: `StaticSwitch(OUTPUT)` has one, `StrideSwitch(TICKETS, ...)` shares
+//! packets out, `HashSwitch(OFFSET, LENGTH)` chooses by some of their bytes.
 //!
 //! Source: Click's elements of these names.
 
@@ -100,8 +100,9 @@ struct Hash {
 impl Element for Hash {
     fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
         for i in 0..batch.len() {
-            let bytes = batch.bytes(i).get(self.offset..self.offset + self.length);
-            // What is too short goes to the first output, as in Click. FNV-1a, whose low bits are sums of those of the bytes.
+            let bytes = batch.bytes(i).get(self.offset..self.offset.saturating_add(self.length));
+            // What is too short goes to the first output, as in Click. FNV-1a, whose low bits are sums of those of the
+            // bytes.
             let hash = bytes.map_or(0, |bytes| {
                 bytes.iter().fold(0x811c_9dc5_u32, |hash, &byte| {
                     (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
@@ -136,6 +137,8 @@ mod tests {
         let [x, y] = sent(&mut rig("HashSwitch(0, 2)"), &frames);
         assert!(x > 20 && y > 20 && x + y == 100, "{x} {y}");
         assert_eq!(sent(&mut rig("HashSwitch(0, 9)"), &frames), [100, 0]);
+        let far = format!("HashSwitch({}, 9)", usize::MAX);
+        assert_eq!(sent(&mut rig(&far), &frames), [100, 0]);
         assert!(refused(&STRIDE, "1").contains("8 outputs want as many"));
         assert!(refused(&STATIC, "8").contains("`8` is no output"));
     }

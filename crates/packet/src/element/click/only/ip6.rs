@@ -1,6 +1,6 @@
-//! IPv6 by the names that Click has: `IP6NDSolicitor`, `IP6NDAdvertiser` and `LookupIP6Route` are elements of ours under another
-//! name; `IP6Print` writes packets in words, `IP6Mirror` swaps their ends, `SetIP6DSCP` sets their class, `IP6Encap` and `UDPIP6Encap` put
-//! headers before them.
+//! IPv6 by the names that Click has: `IP6NDSolicitor`, `IP6NDAdvertiser`, `LookupIP6Route` and `SetIP6DSCP` are
+//! elements of ours under another name; `IP6Print` writes packets in words, `IP6Mirror` swaps their ends, `IP6Encap`
+//! and `UDPIP6Encap` put headers before them.
 //!
 //! Source: Click's elements of these names.
 
@@ -10,8 +10,7 @@ use super::console;
 use super::each::{class, each};
 use super::renamed::renamed;
 use crate::element::click::front::grow;
-use crate::element::click::{nd_advertiser, nd_solicitor, route_lookup};
-use crate::element::support::setting::Setting;
+use crate::element::click::{nd_advertiser, nd_solicitor, route_lookup, set_ip_dscp};
 use crate::filter::names::protocol;
 use crate::frame::wire::checksum::pseudo_v6;
 use crate::frame::wire::protocol::{TCP, UDP};
@@ -22,6 +21,7 @@ use crate::language::ConfigError;
 
 pub(crate) const SOLICITOR: ElementClass = renamed("IP6NDSolicitor", &nd_solicitor::CLASS);
 pub(crate) const ADVERTISER: ElementClass = renamed("IP6NDAdvertiser", &nd_advertiser::CLASS);
+pub(crate) const SET_DSCP: ElementClass = renamed("SetIP6DSCP", &set_ip_dscp::CLASS);
 pub(crate) const LOOKUP: ElementClass = renamed("LookupIP6Route", &route_lookup::ANY6);
 
 pub(crate) const PRINT: ElementClass =
@@ -85,26 +85,6 @@ pub(crate) const MIRROR: ElementClass =
             }
             batch.meta_mut()[i].hop = Hop::NONE;
         })
-    });
-
-pub(crate) const SET_DSCP: ElementClass =
-    class("SetIP6DSCP", "sets the DSCP of IPv6 packets", |setup| {
-        let dscp = setup.args.positional::<u8>("DSCP");
-        setup.args.finish()?;
-        let dscp = dscp?;
-        if dscp > 63 {
-            return Err(setup.args.refuse_all("DSCP: 0 to 63 are possible"));
-        }
-        let dscp = Setting::new(dscp);
-        let each_one = dscp.clone();
-        let made = each(move |batch, i| {
-            let network = usize::from(batch.meta()[i].network);
-            if let Some(mut ip) = Ip6Mut::at(batch.bytes_mut(i), network) {
-                let (class, label) = (ip.view().traffic_class(), ip.view().flow_label());
-                ip.set_first(each_one.get() << 2 | class & 3, label);
-            }
-        })?;
-        Ok(dscp.handled(made, "dscp"))
     });
 
 pub(crate) const ENCAP: ElementClass =

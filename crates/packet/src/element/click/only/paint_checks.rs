@@ -1,9 +1,9 @@
 //! Marks of packets besides their color: `CheckPaint(COLOR)` passes those of a color, `SetAnnoByte(ANNO, VALUE)` and
 //! `SetPacketType(TYPE)` note something, `SetIPECN` and `MarkIPCE` set the two bits of congestion in IPv4 headers.
 //!
-//! Source: Click's elements of these names; RFC 3168. Of the annotations that Click numbers, the color (`PAINT`, 20) and the aggregate
-//! (`AGGREGATE`, its lowest byte) are there; others are refused. Packet types are `HOST`, and `BROADCAST` or `MULTICAST`, which
-//! `DropBroadcasts` looks at; others mean nothing here.
+//! Source: Click's elements of these names; RFC 3168. Of the annotations that Click numbers, the color (`PAINT`, 20)
+//! and the aggregate (`AGGREGATE`, its lowest byte) are there; others are refused. Packet types are `HOST`, and
+//! `BROADCAST` or `MULTICAST`, which `DropBroadcasts` looks at; others mean nothing here.
 
 use super::annotations::Annotations;
 use super::each::{class, counted, each, sorting};
@@ -128,7 +128,8 @@ pub(crate) const SET_ECN: ElementClass =
         let ecn = Setting::<u8>::new(ecn);
         let shown = ecn.clone();
         let made = each(move |batch, i| {
-            if !mark(batch, i, ecn.get()) {
+            // A handler may have more.
+            if !mark(batch, i, ecn.get().min(CE)) {
                 batch.discard(i, DropReason::TooShort);
             }
         })?;
@@ -200,6 +201,10 @@ mod tests {
         let batch = run(&MARK_CE, "", 14, &[&frame, &capable]);
         assert_eq!(batch.decision(0), Decision::Drop(DropReason::Discarded));
         assert_eq!((batch.bytes(1)[15], checksum(&batch.bytes(1)[14..34])), (3, 0));
+        let text = "FromDevice(a) -> MarkIPHeader(14) -> e :: SetIPECN(ce) -> ToDevice(x)";
+        let mut rig = Rig::new(&World::new(), text);
+        rig.write("e.ecn", "255");
+        assert_eq!(rig.receive("a", &[&frame])[0].1[15], 3, "the DSCP stays");
         assert_eq!(run(&MARK_CE, "true", 14, &[&frame]).bytes(0)[15], 3);
     }
 }

@@ -1,7 +1,9 @@
-//! `SchedOrderTest(ID)` notes when it has a turn, for tests of who comes after whom: all of a configuration write one list.
+//! `SchedOrderTest(ID)` notes when it has a turn, for tests of who comes after whom: all of a configuration write one
+//! list.
 //!
-//! Source: Click's `SchedOrderTest`. The list has `SIZE` places (1,024), an element takes `LIMIT` of them at most; with `STOP true` the
-//! router ends when it is full. Elements have a turn each in every round here, whatever `ScheduleInfo` has.
+//! Source: Click's `SchedOrderTest`. The list has `SIZE` places (1,024), an element takes `LIMIT` of them at most; with
+//! `STOP true` the router ends when it is full. Elements have a turn each in every round here, whatever `ScheduleInfo`
+//! has.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -53,9 +55,10 @@ struct Noting {
 
 impl Element for Noting {
     fn poll(&mut self, _: &mut Batch, _: &mut dyn Inputs, _: &mut Context<'_>) {
-        let Some(order) = self.order.as_ref().filter(|_| self.left > 0) else { return };
+        let acts = self.left > 0 || self.stop.is_some();
+        let Some(order) = self.order.as_ref().filter(|_| acts) else { return };
         let mut order = order.lock().unwrap_or_else(PoisonError::into_inner);
-        if order.len() < self.size {
+        if order.len() < self.size && self.left > 0 {
             order.push(self.id);
             self.left -= 1;
         }
@@ -74,6 +77,12 @@ mod tests {
         let text = "a :: SchedOrderTest(1, SIZE 6, STOP true); SchedOrderTest(2, SIZE 6, LIMIT 1); SchedOrderTest(3, SIZE 6)";
         let mut rig = Rig::new(&World::new(), text);
         (0..4).for_each(|_| drop(rig.poll()));
+        let mut limited = Rig::new(
+            &World::new(),
+            "SchedOrderTest(1, SIZE 3, LIMIT 1, STOP true); SchedOrderTest(2, SIZE 3)",
+        );
+        (0..4).for_each(|_| drop(limited.poll()));
+        assert!(limited.plan.is_stopped(), "another one filled the list");
         assert_eq!((rig.read("a.order"), rig.plan.is_stopped()), ("1 2 3 1 3 1".into(), true));
     }
 }

@@ -35,6 +35,7 @@ const UNSAFE: &[&str] = &[
     "crates/io/src/afxdp/",
     "crates/io/src/interface.rs",
     "crates/io/src/link_socket.rs",
+    "crates/io/src/socket_call.rs",
     "crates/io/src/namespace.rs",
     "crates/io/src/af_packet/mod.rs",
     "crates/io/src/ring/handover.rs",

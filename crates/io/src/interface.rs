@@ -2,14 +2,14 @@
 //!
 //! Source: `ETHTOOL_GCHANNELS`, `ETHTOOL_GFLAGS` in the kernel's `linux/ethtool.h`.
 //!
-//! Invariants that the unsafe code of this file relies on:
+//! The invariant that the unsafe code of this file relies on:
 //! 1. The request and the structure it points to are the C ones and outlive the call.
-//! 2. A descriptor that the kernel returns is new and ours alone.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddrV4};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::net::Ipv4Addr;
+use std::os::fd::{AsRawFd, OwnedFd};
 
+use crate::socket_call;
 use fingerpost_lpm::Prefix;
 use fingerpost_packet::language::{Around, Named};
 use fingerpost_route::Mac;
@@ -88,42 +88,7 @@ pub(crate) fn request(name: &str) -> io::Result<libc::ifreq> {
 
 /// A socket that takes requests about any interface.
 pub(crate) fn socket() -> io::Result<OwnedFd> {
-    // SAFETY: no pointers.
-    let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: invariant 2.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-/// Sets an option of a socket; `value` is the C structure that it takes.
-pub(crate) fn set_option<T>(
-    socket: &impl AsFd,
-    (level, option): (libc::c_int, libc::c_int),
-    value: &T,
-) -> io::Result<()> {
-    let bytes = libc::socklen_t::try_from(size_of::<T>()).map_err(io::Error::other)?;
-    let fd = socket.as_fd().as_raw_fd();
-    // SAFETY: invariant 1.
-    let done =
-        unsafe { libc::setsockopt(fd, level, option, std::ptr::from_ref(value).cast(), bytes) };
-    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
-/// Binds a socket to an address.
-pub(crate) fn bind(socket: &impl AsFd, address: SocketAddrV4) -> io::Result<()> {
-    let address = libc::sockaddr_in {
-        sin_family: libc::sa_family_t::try_from(libc::AF_INET).map_err(io::Error::other)?,
-        sin_port: address.port().to_be(),
-        sin_addr: libc::in_addr { s_addr: address.ip().to_bits().to_be() },
-        sin_zero: [0; 8],
-    };
-    let bytes = libc::socklen_t::try_from(size_of_val(&address)).map_err(io::Error::other)?;
-    let fd = socket.as_fd().as_raw_fd();
-    // SAFETY: invariant 1.
-    let done = unsafe { libc::bind(fd, std::ptr::from_ref(&address).cast(), bytes) };
-    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    socket_call::socket(libc::AF_INET, libc::SOCK_DGRAM)
 }
 
 /// # Safety

@@ -19,6 +19,9 @@ pub mod schedule;
 #[allow(unsafe_code, reason = "memory shared with others; its invariants are numbered there")]
 mod shared_ring;
 mod socket;
+#[allow(unsafe_code, reason = "system calls; its invariants are numbered there")]
+mod socket_call;
+mod socket_path;
 mod spread;
 #[allow(unsafe_code, reason = "system calls; its invariants are numbered there")]
 pub mod tap;

@@ -13,12 +13,12 @@
 //!    through the call and has the size given.
 
 use std::io;
-use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use crate::af_packet::{bind, set_option, socket};
+use crate::af_packet::{bind, socket};
 use crate::interface::{index_of, request};
+use crate::socket_call::set_option;
 
 /// Priority of control traffic (`TC_PRIO_CONTROL`), which `pfifo_fast` sends first.
 const PRIORITY: libc::c_int = 7;
@@ -47,7 +47,7 @@ impl LinkSocket {
     pub fn open(name: &str, ethertype: u16, only: Only) -> io::Result<Self> {
         let ifindex = index_of(name)?.cast_signed();
         let fd = socket(libc::SOCK_RAW)?;
-        set_option(&fd, libc::PACKET_IGNORE_OUTGOING, &1_i32)?;
+        set_option(&fd, (libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING), &1_i32)?;
         let membership = libc::packet_mreq {
             mr_ifindex: ifindex,
             #[allow(clippy::cast_possible_truncation, reason = "1")]
@@ -55,9 +55,9 @@ impl LinkSocket {
             mr_alen: 0,
             mr_address: [0; 8],
         };
-        set_option(&fd, libc::PACKET_ADD_MEMBERSHIP, &membership)?;
+        set_option(&fd, (libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP), &membership)?;
         filter(&fd, only)?;
-        socket_option(&fd, libc::SO_PRIORITY, &PRIORITY)?;
+        set_option(&fd, (libc::SOL_SOCKET, libc::SO_PRIORITY), &PRIORITY)?;
         // From here on frames come.
         bind(&fd, ifindex, ethertype)?;
         Ok(Self { fd, name: name.into() })
@@ -160,15 +160,7 @@ fn filter(fd: &OwnedFd, only: Only) -> io::Result<()> {
         step(libc::BPF_RET | libc::BPF_K, 0, 0, 0),
     ];
     let program = libc::sock_fprog { len: 4, filter: steps.as_mut_ptr() };
-    socket_option(fd, libc::SO_ATTACH_FILTER, &program)
-}
-
-fn socket_option<T>(fd: &OwnedFd, option: libc::c_int, value: &T) -> io::Result<()> {
-    let bytes = libc::socklen_t::try_from(size_of::<T>()).map_err(io::Error::other)?;
-    let (fd, value) = (fd.as_raw_fd(), std::ptr::from_ref(value).cast());
-    // SAFETY: invariant 1.
-    let done = unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, option, value, bytes) };
-    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    set_option(fd, (libc::SOL_SOCKET, libc::SO_ATTACH_FILTER), &program)
 }
 
 #[cfg(test)]

@@ -15,7 +15,8 @@ use fingerpost_packet::device::{DeviceError, Driver, Port};
 use fingerpost_packet::frame::Batch;
 
 use crate::frame_each_call;
-use crate::interface::{bind, set_option, socket};
+use crate::interface::socket;
+use crate::socket_call::{bind, set_option};
 
 pub(crate) const DRIVER: Driver = Driver {
     name: "mcast",
@@ -102,9 +103,10 @@ impl Mcast {
         // Several programs of this host may be in the group.
         set_option(&receiver, (libc::SOL_SOCKET, libc::SO_REUSEADDR), &1_i32)
             .map_err(failed("setsockopt(SO_REUSEADDR)"))?;
-        bind(&receiver, group).map_err(failed("bind"))?;
+        bind(&receiver, &SocketAddr::V4(group).into()).map_err(failed("bind"))?;
         if let Some(source) = source {
-            bind(&sender, SocketAddrV4::new(source, source_port)).map_err(failed("bind"))?;
+            bind(&sender, &SocketAddr::from((source, source_port)).into())
+                .map_err(failed("bind"))?;
             let interface = libc::in_addr { s_addr: source.to_bits().to_be() };
             set_option(&sender, (libc::IPPROTO_IP, libc::IP_MULTICAST_IF), &interface)
                 .map_err(failed("setsockopt(IP_MULTICAST_IF)"))?;

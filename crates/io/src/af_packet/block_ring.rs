@@ -9,8 +9,8 @@
 use std::io;
 use std::os::fd::AsFd;
 
-use super::set_option;
 use crate::shared_ring::Mapping;
+use crate::socket_call::set_option;
 use fingerpost_packet::frame::{Batch, HEADROOM, Meta};
 
 const BLOCK_BYTES: usize = 1 << 18;
@@ -61,7 +61,11 @@ impl BlockRing {
     pub(super) fn new(socket: &impl AsFd) -> io::Result<Self> {
         let bytes = BLOCK_BYTES * BLOCKS;
         let number = |n: usize| libc::c_uint::try_from(n).map_err(io::Error::other);
-        set_option(socket, libc::PACKET_VERSION, &libc::tpacket_versions::TPACKET_V3)?;
+        set_option(
+            socket,
+            (libc::SOL_PACKET, libc::PACKET_VERSION),
+            &libc::tpacket_versions::TPACKET_V3,
+        )?;
         let request = libc::tpacket_req3 {
             tp_block_size: number(BLOCK_BYTES)?,
             tp_block_nr: number(BLOCKS)?,
@@ -71,7 +75,7 @@ impl BlockRing {
             tp_sizeof_priv: 0,
             tp_feature_req_word: 0,
         };
-        set_option(socket, libc::PACKET_RX_RING, &request)?;
+        set_option(socket, (libc::SOL_PACKET, libc::PACKET_RX_RING), &request)?;
         let memory = Mapping::of_file(socket.as_fd(), bytes)?;
         Ok(Self { memory, block: 0, open: None, too_long: 0, no_buffer: 0 })
     }

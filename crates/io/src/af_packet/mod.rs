@@ -18,11 +18,12 @@ mod block_ring;
 use std::cell::Cell;
 use std::io;
 use std::mem::{size_of, size_of_val};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use block_ring::BlockRing;
 
 use super::interface::{index_of, request};
+use super::socket_call::{self, set_option};
 use fingerpost_packet::device::{DeviceError, Driver, Port};
 use fingerpost_packet::frame::Batch;
 
@@ -153,7 +154,8 @@ fn open_as(name: &str, ifindex: u32, wants: Wants) -> Result<AfPacketPort, Devic
         fd = socket(libc::SOCK_RAW).map_err(|e| error("socket(AF_PACKET)", e))?;
         received = Some(BlockRing::new(&fd).map_err(|e| error("setsockopt(PACKET_RX_RING)", e))?);
         for option in [libc::PACKET_IGNORE_OUTGOING, libc::PACKET_QDISC_BYPASS] {
-            set_option(&fd, option, &1_i32).map_err(|e| error("setsockopt(SOL_PACKET)", e))?;
+            set_option(&fd, (libc::SOL_PACKET, option), &1_i32)
+                .map_err(|e| error("setsockopt(SOL_PACKET)", e))?;
         }
         // From here on frames come.
         let all = u16::try_from(libc::ETH_P_ALL).expect("3");
@@ -164,42 +166,12 @@ fn open_as(name: &str, ifindex: u32, wants: Wants) -> Result<AfPacketPort, Devic
 
 /// A packet socket that receives nothing yet: its protocol is 0.
 pub(crate) fn socket(kind: libc::c_int) -> io::Result<OwnedFd> {
-    let kind = kind | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: no pointers.
-    let fd = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: invariant 2.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-/// Sets an option of a packet socket; `value` is the C structure that it takes.
-pub(crate) fn set_option<T>(socket: &impl AsFd, option: libc::c_int, value: &T) -> io::Result<()> {
-    let bytes = libc::socklen_t::try_from(size_of::<T>()).map_err(io::Error::other)?;
-    let fd = socket.as_fd().as_raw_fd();
-    // SAFETY: invariant 1.
-    let done = unsafe {
-        libc::setsockopt(fd, libc::SOL_PACKET, option, std::ptr::from_ref(value).cast(), bytes)
-    };
-    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    socket_call::socket(AF_PACKET.into(), kind | libc::SOCK_NONBLOCK)
 }
 
 /// Receives what comes by this device with this EtherType.
 pub(crate) fn bind(fd: &OwnedFd, ifindex: i32, ethertype: u16) -> io::Result<()> {
-    let address = libc::sockaddr_ll {
-        sll_family: AF_PACKET,
-        sll_protocol: ethertype.to_be(),
-        sll_ifindex: ifindex,
-        sll_hatype: 0,
-        sll_pkttype: 0,
-        sll_halen: 0,
-        sll_addr: [0; 8],
-    };
-    let bytes = libc::socklen_t::try_from(size_of_val(&address)).map_err(io::Error::other)?;
-    // SAFETY: invariant 1.
-    let bound = unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), bytes) };
-    if bound < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    socket_call::bind(fd, &socket_call::Address::link(ifindex, ethertype))
 }
 
 /// Frames that the ring had no room for, since the last call.
@@ -368,6 +340,7 @@ impl Port for AfPacketPort {
 mod tests {
     use std::fs::File;
     use std::io::Read;
+    use std::os::fd::FromRawFd;
     use std::os::fd::IntoRawFd;
 
     use super::*;

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use super::transmit_ring;
 use crate::shared_ring::{Consumer, Desc, Entry, Mapping, Offsets, Producer};
+use crate::socket_call::set_option;
 use fingerpost_packet::frame::Pool;
 
 /// Socket option of Linux 6.18, which `libc` does not have yet.
@@ -303,17 +304,7 @@ unsafe fn set<T>(fd: &OwnedFd, option: i32, value: &T) -> io::Result<()> {
 /// # Safety
 /// As `set`.
 unsafe fn set_at<T>(fd: &OwnedFd, level: i32, option: i32, value: &T) -> io::Result<()> {
-    // SAFETY: by the caller; the size is the value's.
-    let result = unsafe {
-        libc::setsockopt(
-            fd.as_raw_fd(),
-            level,
-            option,
-            std::ptr::from_ref(value).cast(),
-            size::<T>(),
-        )
-    };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    set_option(fd, (level, option), value)
 }
 
 /// # Safety

@@ -16,13 +16,13 @@ mod handover;
 use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::shared_ring::{Consumer, Mapping, Offsets, Producer};
+use crate::socket_path::{SocketPath, is_socket};
 use crate::user;
 use fingerpost_packet::device::{DeviceError, Driver, Port};
 use fingerpost_packet::frame::{Batch, HEADROOM, Meta};
@@ -108,21 +108,9 @@ struct Counts {
     strangers: u64,
 }
 
-/// Goes with its socket.
 struct Listener {
     socket: UnixListener,
-    path: PathBuf,
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        // Nothing is lost with what cannot be removed: who comes next finds that nobody listens there.
-        let _ = fs::remove_file(&self.path);
-    }
-}
-
-fn is_socket(path: &str) -> bool {
-    fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket())
+    _path: SocketPath,
 }
 
 /// Both ends of a ring inside this process, by the memory that two would share, for frames of so many bytes. `name` is
@@ -186,7 +174,7 @@ impl Ring {
             }
             match UnixListener::bind(path) {
                 Ok(socket) => {
-                    let listener = Listener { socket, path: Path::new(path).into() };
+                    let listener = Listener { socket, _path: SocketPath::of(path) };
                     // Who connects before this line is looked at by its user, as everybody is.
                     fs::set_permissions(path, fs::Permissions::from_mode(MODE))
                         .map_err(failed("chmod"))?;

@@ -1,23 +1,29 @@
 //! Sockets that carry a packet in each datagram, or the bytes of packets in a stream (Click's `Socket`).
 //!
 //! Source: the manual page of Click's `Socket`; `tcp(7)`, `udp(7)`, `unix(7)`. A device is named by KIND,ROLE,REMOTE[,LOCAL]: KIND is tcp,
-//!         udp, unix or unix-datagram, ROLE server or client, addresses are ADDRESS:PORT or a path.
+//!         udp, unix or unix-datagram, ROLE server or client, addresses are ADDRESS:PORT or a path. A client sends from LOCAL.
 //! Shape:  non-blocking sockets of the standard library. A stream server has one client at a time; a datagram server sends to whom it
 //!         received from last. The rest of a packet that a stream took in part is sent before the next one.
 //! Cost:   a system call and a copy a packet: for what other programs give and take.
 //!
-//! Packets for a server without client are dropped and counted. A client whose stream ends is closed.
+//! No error of a peer closes the port. Packets without a peer, for one that is not reached, and those too long for a
+//! frame or a datagram are dropped and counted. A stream that ends or fails is closed: a server takes the next client,
+//! a client connects again, once a second. The file of a Unix socket goes with it, and one that was left behind is
+//! replaced.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::os::unix::net::{SocketAddr as Path, UnixDatagram, UnixListener, UnixStream};
+use std::os::unix::net::{SocketAddr as Path, UnixDatagram, UnixListener};
+use std::time::{Duration, Instant};
 
 use fingerpost_packet::device::{DeviceError, Driver, Port};
 use fingerpost_packet::frame::Batch;
 
 use crate::frame_each_call;
+use crate::socket_call::{Address, connect, set_option};
+use crate::socket_path::SocketPath;
 
 pub(crate) const DRIVER: Driver = Driver {
     name: "socket",
@@ -32,6 +38,8 @@ struct Socket {
     ends: Ends,
     name: String,
     counts: Counts,
+    /// File of a Unix socket that this one made.
+    _path: Option<SocketPath>,
 }
 
 /// Packets that were lost.
@@ -39,14 +47,17 @@ struct Socket {
 struct Counts {
     /// None was free to read into.
     no_buffer: u64,
-    /// A server had nobody to send to.
+    /// There was nobody to send to.
     no_client: u64,
+    /// A datagram was longer than a frame, or a frame than a datagram may be.
+    too_long: u64,
+    /// The kernel did not send it to this peer.
+    refused: u64,
 }
 
 enum Ends {
     Stream {
-        /// `None` for a client.
-        listener: Option<Listener>,
+        source: Source,
         /// The connection, and what of a packet it has not taken yet.
         active: Option<File>,
         rest: Vec<u8>,
@@ -64,105 +75,154 @@ enum Ends {
     },
 }
 
-enum Listener {
+/// Where connections come from.
+enum Source {
     Tcp(TcpListener),
     Unix(UnixListener),
+    Dial {
+        local: Option<Address>,
+        remote: Address,
+        /// When the connection was last tried.
+        tried: Instant,
+    },
 }
 
-impl Listener {
-    fn accept(&self) -> io::Result<File> {
-        match self {
+/// Time from one attempt to connect to the next.
+const REDIAL: Duration = Duration::from_secs(1);
+
+impl Source {
+    /// The next connection; `WouldBlock` while there is none.
+    fn next(&mut self) -> io::Result<File> {
+        let stream = match self {
             Self::Tcp(listener) => {
                 let (stream, _) = listener.accept()?;
-                stream.set_nodelay(true)?;
                 stream.set_nonblocking(true)?;
-                Ok(File::from(OwnedFd::from(stream)))
+                OwnedFd::from(stream)
             }
             Self::Unix(listener) => {
                 let (stream, _) = listener.accept()?;
                 stream.set_nonblocking(true)?;
-                Ok(File::from(OwnedFd::from(stream)))
+                OwnedFd::from(stream)
             }
-        }
+            Self::Dial { tried, .. } if tried.elapsed() < REDIAL => {
+                return Err(ErrorKind::WouldBlock.into());
+            }
+            Self::Dial { local, remote, tried } => {
+                *tried = Instant::now();
+                connect(local.as_ref(), remote, false)?
+            }
+        };
+        quick(&stream);
+        Ok(File::from(stream))
     }
 
-    fn fd(&self) -> RawFd {
+    fn fd(&self) -> Option<RawFd> {
         match self {
-            Self::Tcp(listener) => listener.as_raw_fd(),
-            Self::Unix(listener) => listener.as_raw_fd(),
+            Self::Tcp(listener) => Some(listener.as_raw_fd()),
+            Self::Unix(listener) => Some(listener.as_raw_fd()),
+            Self::Dial { .. } => None,
         }
     }
 }
 
+/// Sends packets at once, where the stream is TCP: another one has no such option, and needs none.
+fn quick(stream: &OwnedFd) {
+    let _ = set_option(stream, (libc::IPPROTO_TCP, libc::TCP_NODELAY), &1_i32);
+}
+
+/// The first address that a text stands for.
+fn address(text: &str) -> io::Result<SocketAddr> {
+    text.to_socket_addrs()?.next().ok_or_else(|| ErrorKind::AddrNotAvailable.into())
+}
+
 impl Ends {
-    fn open(kind: &str, server: bool, remote: &str, local: Option<&str>) -> io::Result<Self> {
+    fn open(
+        kind: &str,
+        server: bool,
+        remote: &str,
+        local: Option<&str>,
+    ) -> io::Result<(Self, Option<SocketPath>)> {
+        let stream = |source| Self::Stream { source, active: None, rest: Vec::new() };
         match (kind, server) {
             ("tcp", true) => {
                 let listener = TcpListener::bind(remote)?;
                 listener.set_nonblocking(true)?;
-                Ok(Self::stream(Some(Listener::Tcp(listener)), None))
-            }
-            ("tcp", false) => {
-                let stream = TcpStream::connect(remote)?;
-                stream.set_nodelay(true)?;
-                stream.set_nonblocking(true)?;
-                Ok(Self::stream(None, Some(OwnedFd::from(stream).into())))
+                Ok((stream(Source::Tcp(listener)), None))
             }
             ("unix", true) => {
-                let listener = UnixListener::bind(remote)?;
+                let (listener, path) = SocketPath::bound(remote, |path| UnixListener::bind(path))?;
                 listener.set_nonblocking(true)?;
-                Ok(Self::stream(Some(Listener::Unix(listener)), None))
+                Ok((stream(Source::Unix(listener)), Some(path)))
             }
-            ("unix", false) => {
-                let stream = UnixStream::connect(remote)?;
-                stream.set_nonblocking(true)?;
-                Ok(Self::stream(None, Some(OwnedFd::from(stream).into())))
+            ("tcp" | "unix", false) => {
+                let to = |text: &str| match kind {
+                    "unix" => Address::path(text),
+                    _ => address(text).map(Address::from),
+                };
+                let (remote, from) = (to(remote)?, local.map(to).transpose()?);
+                let dial = || connect(from.as_ref(), &remote, true);
+                let (active, path) = match local.filter(|_| kind == "unix") {
+                    Some(local) => {
+                        let (active, path) = SocketPath::bound(local, |_| dial())?;
+                        (active, Some(path))
+                    }
+                    None => (dial()?, None),
+                };
+                quick(&active);
+                let active = File::from(active);
+                set_nonblocking(&active)?;
+                // The file of its own address is there already when a Unix socket connects again.
+                let local = from.filter(|_| path.is_none());
+                let source = Source::Dial { local, remote, tried: Instant::now() };
+                Ok((Self::Stream { source, active: Some(active), rest: Vec::new() }, path))
             }
-            ("udp", true) => {
-                let socket = UdpSocket::bind(remote)?;
+            ("udp", _) => {
+                let any = || if remote.starts_with('[') { "[::]:0" } else { "0.0.0.0:0" };
+                let own = if server { remote } else { local.unwrap_or_else(any) };
+                let socket = UdpSocket::bind(own)?;
+                let mut peer = None;
+                if !server {
+                    socket.connect(remote)?;
+                    peer = Some(socket.peer_addr()?);
+                }
                 socket.set_nonblocking(true)?;
-                Ok(Self::Udp { socket, peer: None, server })
-            }
-            ("udp", false) => {
-                let socket = UdpSocket::bind(local.unwrap_or("0.0.0.0:0"))?;
-                socket.connect(remote)?;
-                socket.set_nonblocking(true)?;
-                let peer = Some(socket.peer_addr()?);
-                Ok(Self::Udp { socket, peer, server })
+                Ok((Self::Udp { socket, peer, server }, None))
             }
             ("unix-datagram", _) => {
-                let socket = match if server { Some(remote) } else { local } {
-                    Some(path) => UnixDatagram::bind(path)?,
-                    None => UnixDatagram::unbound()?,
+                let (socket, path) = match if server { Some(remote) } else { local } {
+                    Some(path) => {
+                        let bound = SocketPath::bound(path, |path| UnixDatagram::bind(path))?;
+                        (bound.0, Some(bound.1))
+                    }
+                    None => (UnixDatagram::unbound()?, None),
                 };
                 socket.set_nonblocking(true)?;
                 let peer = if server { None } else { Some(Path::from_pathname(remote)?) };
-                Ok(Self::Unix { socket, peer, server })
+                Ok((Self::Unix { socket, peer, server }, path))
             }
             _ => Err(io::Error::new(ErrorKind::InvalidInput, "no such kind of socket")),
         }
     }
 
-    fn stream(listener: Option<Listener>, active: Option<File>) -> Self {
-        Self::Stream { listener, active, rest: Vec::new() }
-    }
-
-    /// Fills a packet; `None` where there is none of this turn.
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Stream { listener, active, rest } => loop {
-                if active.is_none()
-                    && let Some(listener) = listener
-                {
-                    *active = Some(listener.accept()?);
-                    rest.clear();
-                }
-                let Some(stream) = active else { return Err(ErrorKind::WouldBlock.into()) };
+    /// Fills a packet; `None` where a datagram was too long for it.
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<Option<usize>> {
+        let length = match self {
+            Self::Stream { source, active, rest } => loop {
+                let stream = match active {
+                    Some(stream) => stream,
+                    // One that left before it was accepted, or is not there: the next one is looked for later.
+                    None => match source.next() {
+                        Ok(stream) => {
+                            rest.clear();
+                            active.insert(stream)
+                        }
+                        Err(_) => return Err(ErrorKind::WouldBlock.into()),
+                    },
+                };
                 match stream.read(bytes) {
-                    Ok(0) if listener.is_some() => *active = None,
-                    Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-                    Err(error) if listener.is_some() && is_gone(&error) => *active = None,
-                    read => return read,
+                    Err(error) if passes(&error) => return Err(error),
+                    Ok(0) | Err(_) => *active = None,
+                    Ok(length) => return Ok(Some(length)),
                 }
             },
             Self::Udp { socket, peer, server } => {
@@ -170,30 +230,33 @@ impl Ends {
                 if *server {
                     *peer = Some(from);
                 }
-                Ok(length)
+                length
             }
             Self::Unix { socket, peer, server } => {
                 let (length, from) = socket.recv_from(bytes)?;
                 if *server && !from.is_unnamed() {
                     *peer = Some(from);
                 }
-                Ok(length)
+                length
             }
-        }
+        };
+        // The rest of a longer one is cut off.
+        Ok(Some(length).filter(|&length| length < bytes.len()))
     }
 
     /// Sends a packet; whether there was somebody to send it to.
     fn write(&mut self, bytes: &[u8]) -> io::Result<bool> {
         match self {
-            Self::Stream { listener, active, rest } => {
+            Self::Stream { active, rest, .. } => {
                 let Some(stream) = active else { return Ok(false) };
-                let sent = push(stream, rest, bytes);
-                if listener.is_some() && sent.as_ref().is_err_and(is_gone) {
-                    *active = None;
-                    rest.clear();
-                    return Ok(false);
+                match push(stream, rest, bytes) {
+                    Err(error) if !passes(&error) => {
+                        *active = None;
+                        rest.clear();
+                        Ok(false)
+                    }
+                    sent => sent.map(|()| true),
                 }
-                sent.map(|()| true)
             }
             Self::Udp { socket, peer, server } => match (peer, server) {
                 (Some(peer), true) => socket.send_to(bytes, *peer).map(|_| true),
@@ -208,6 +271,17 @@ impl Ends {
     }
 }
 
+fn set_nonblocking(stream: &File) -> io::Result<()> {
+    // Any socket of the standard library sets the flag of its descriptor.
+    let socket = UdpSocket::from(OwnedFd::from(stream.try_clone()?));
+    socket.set_nonblocking(true)
+}
+
+/// Whether the call is to be repeated, now or later.
+fn passes(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+}
+
 /// Writes what is left of the packet before, and then a packet.
 fn push(stream: &mut File, rest: &mut Vec<u8>, bytes: &[u8]) -> io::Result<()> {
     while !rest.is_empty() {
@@ -219,18 +293,12 @@ fn push(stream: &mut File, rest: &mut Vec<u8>, bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether the other end left.
-fn is_gone(error: &io::Error) -> bool {
-    use ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
-    matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset)
-}
-
 impl Socket {
     fn open(name: &str) -> Result<Self, DeviceError> {
         let parts: Vec<&str> = name.split(',').map(str::trim).collect();
         let (kind, role, remote, local) = match parts[..] {
             [kind, role, remote] => (kind, role, remote, None),
-            [kind, role, remote, local] => (kind, role, remote, Some(local)),
+            [kind, "client", remote, local] => (kind, "client", remote, Some(local)),
             _ => ("", "", "", None),
         };
         if !matches!(kind, "tcp" | "udp" | "unix" | "unix-datagram")
@@ -238,7 +306,7 @@ impl Socket {
         {
             return Err(DeviceError::Unfit {
                 device: name.into(),
-                what: "expected KIND,ROLE,REMOTE[,LOCAL], as tcp,server,0.0.0.0:80 or udp,client,10.0.0.1:53".into(),
+                what: "expected KIND,ROLE,REMOTE[,LOCAL of a client], as tcp,server,0.0.0.0:80 or udp,client,10.0.0.1:53".into(),
             });
         }
         let failed = |source: io::Error| {
@@ -250,8 +318,8 @@ impl Socket {
             let call = if role == "server" { "bind" } else { "connect" };
             DeviceError::System { device: name.into(), call, source, hint }
         };
-        let ends = Ends::open(kind, role == "server", remote, local).map_err(failed)?;
-        Ok(Self { ends, name: name.into(), counts: Counts::default() })
+        let (ends, path) = Ends::open(kind, role == "server", remote, local).map_err(failed)?;
+        Ok(Self { ends, name: name.into(), counts: Counts::default(), _path: path })
     }
 
     fn failed(&self, call: &'static str, source: io::Error) -> DeviceError {
@@ -261,39 +329,58 @@ impl Socket {
 
 impl Port for Socket {
     fn recv(&mut self, into: &mut Batch) -> Result<usize, DeviceError> {
-        let Self { ends, counts, .. } = self;
-        let received = frame_each_call::receive(into, &mut counts.no_buffer, |bytes| {
-            match ends.read(bytes) {
-                // Of an earlier packet of a datagram client: nobody listened.
-                Err(error) if error.kind() == ErrorKind::ConnectionRefused => Ok(None),
-                read => read.map(Some),
+        use ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable};
+        let Self { ends, counts: Counts { no_buffer, too_long, .. }, .. } = self;
+        let received = frame_each_call::receive(into, no_buffer, |bytes| match ends.read(bytes) {
+            Ok(None) => {
+                *too_long += 1;
+                Ok(None)
             }
+            // The error of an earlier datagram: the peer, or a router on the path, reported it.
+            Err(error) => match error.kind() {
+                ConnectionRefused | HostUnreachable | NetworkUnreachable => Ok(None),
+                _ => Err(error),
+            },
+            read => read,
         });
         received.map_err(|error| self.failed("read", error))
     }
 
     fn send(&mut self, from: &mut Batch) -> Result<usize, DeviceError> {
         let Self { ends, counts, .. } = self;
-        let sent = frame_each_call::send(from, |bytes| match ends.write(bytes) {
-            Ok(true) => Ok(()),
-            Ok(false) => {
-                counts.no_client += 1;
-                Ok(())
+        let sent = frame_each_call::send(from, |bytes| {
+            match ends.write(bytes) {
+                Ok(true) => {}
+                Ok(false) => counts.no_client += 1,
+                Err(error) if passes(&error) => return Err(error),
+                Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => counts.too_long += 1,
+                // An error of this peer, which may be any that sent something: the next packet is for another, perhaps.
+                Err(_) => counts.refused += 1,
             }
-            Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
-                counts.no_client += 1;
-                Ok(())
-            }
-            Err(error) => Err(error),
+            Ok(())
         });
         sent.map_err(|error| self.failed("write", error))
     }
 
+    fn tend(&mut self) -> Result<(), DeviceError> {
+        // Where nobody takes what it receives, a stream needs its connection all the same.
+        if let Ends::Stream { source, active, rest } = &mut self.ends
+            && active.is_none()
+            && let Ok(stream) = source.next()
+        {
+            rest.clear();
+            *active = Some(stream);
+        }
+        Ok(())
+    }
+
     fn wait_fds(&self, fds: &mut Vec<RawFd>) {
         match &self.ends {
-            Ends::Stream { listener, active, .. } => {
-                fds.extend(listener.as_ref().map(Listener::fd));
-                fds.extend(active.as_ref().map(AsRawFd::as_raw_fd));
+            Ends::Stream { source, active, .. } => {
+                // Another client waits until this one leaves.
+                fds.extend(
+                    active.as_ref().map_or_else(|| source.fd(), |file| Some(file.as_raw_fd())),
+                );
             }
             Ends::Udp { socket, .. } => fds.push(socket.as_raw_fd()),
             Ends::Unix { socket, .. } => fds.push(socket.as_raw_fd()),
@@ -305,14 +392,17 @@ impl Port for Socket {
     }
 
     fn stats(&self, visit: &mut dyn FnMut(&'static str, u64)) {
-        visit("no_buffer", self.counts.no_buffer);
-        visit("no_client", self.counts.no_client);
+        let Counts { no_buffer, no_client, too_long, refused } = self.counts;
+        visit("no_buffer", no_buffer);
+        visit("no_client", no_client);
+        visit("too_long", too_long);
+        visit("refused", refused);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
+    use std::path::PathBuf;
 
     use super::*;
     use fingerpost_packet::frame::Pool;
@@ -351,16 +441,115 @@ mod tests {
         UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
     }
 
+    /// A new folder for the files of a test.
+    fn folder(name: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("fpsocket{}{name}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        folder
+    }
+
     #[test]
     fn packets_cross_both_ways() {
         exchange("tcp", &free(), "");
+        exchange("tcp", &free(), ",127.0.0.9:0");
         exchange("udp", &free(), "");
-        let folder = std::env::temp_dir().join(format!("fpsocket{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+        let folder = folder("both");
         let path = |name: &str| folder.join(name).display().to_string();
-        exchange("unix", &path("stream"), "");
+        exchange("unix", &path("stream"), &format!(",{}", path("own")));
         exchange("unix-datagram", &path("datagram"), &format!(",{}", path("client")));
+        let left: Vec<_> = std::fs::read_dir(&folder).unwrap().collect();
+        assert!(left.is_empty(), "files go with their sockets: {left:?}");
         std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_client_sends_from_its_own_address() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let to = listener.local_addr().unwrap();
+        let _client = Socket::open(&format!("tcp,client,{to},127.0.0.9:0")).unwrap();
+        assert_eq!(listener.accept().unwrap().1.ip().to_string(), "127.0.0.9");
+        assert!(Socket::open(&format!("tcp,server,{},127.0.0.9:0", free())).is_err());
+    }
+
+    #[test]
+    fn the_file_of_a_socket_that_is_gone_makes_room() {
+        let folder = folder("left");
+        for (kind, make) in [("unix", left_stream as fn(&str)), ("unix-datagram", left_datagrams)] {
+            let path = folder.join(kind).display().to_string();
+            make(&path);
+            let name = format!("{kind},server,{path}");
+            let server = Socket::open(&name).unwrap();
+            let error = Socket::open(&name).err().unwrap().to_string();
+            assert!(error.contains("another program has it"), "{error}");
+            drop(server);
+            assert!(!std::fs::exists(&path).unwrap());
+            std::fs::write(&path, "a file of somebody").unwrap();
+            assert!(Socket::open(&name).is_err() && std::fs::exists(&path).unwrap(), "{kind}");
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    fn left_stream(path: &str) {
+        drop(UnixListener::bind(path).unwrap());
+    }
+
+    fn left_datagrams(path: &str) {
+        drop(UnixDatagram::bind(path).unwrap());
+    }
+
+    #[test]
+    fn a_peer_that_is_gone_is_counted() {
+        let folder = folder("gone");
+        let (path, own) = (folder.join("s"), folder.join("c"));
+        let pool = Pool::new(64, 2048);
+        let mut server = Socket::open(&format!("unix-datagram,server,{}", path.display())).unwrap();
+        let client = format!("unix-datagram,client,{},{}", path.display(), own.display());
+        let mut client = Socket::open(&client).unwrap();
+        client.send(&mut batch(&pool, 0, [&b"hello"[..]])).unwrap();
+        received(&mut server, &pool);
+        drop(client);
+        assert_eq!(server.send(&mut batch(&pool, 0, [&[1_u8][..], &[2]])).unwrap(), 2);
+        assert_eq!(server.counts.refused, 2);
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_client_connects_again() {
+        let pool = Pool::new(64, 2048);
+        let addr = free();
+        let mut server = Socket::open(&format!("tcp,server,{addr}")).unwrap();
+        let mut client = Socket::open(&format!("tcp,client,{addr}")).unwrap();
+        client.send(&mut batch(&pool, 0, [&b"one"[..]])).unwrap();
+        assert_eq!(received(&mut server, &pool), b"one");
+        drop(server);
+        let mut other = Batch::new(&pool);
+        assert_eq!(client.recv(&mut other).unwrap(), 0, "its stream has ended");
+        client.send(&mut batch(&pool, 0, [&b"two"[..]])).unwrap();
+        assert_eq!(client.counts.no_client, 1);
+        let mut server = Socket::open(&format!("tcp,server,{addr}")).unwrap();
+        let start = Instant::now();
+        // What comes by the new connection; nobody receives by the client but to keep it.
+        let again = loop {
+            client.tend().unwrap();
+            client.send(&mut batch(&pool, 0, [&b"three"[..]])).unwrap();
+            let mut batch = Batch::new(&pool);
+            if server.recv(&mut batch).unwrap() > 0 || start.elapsed() > Duration::from_secs(10) {
+                break (0..batch.len()).flat_map(|i| batch.bytes(i).to_vec()).collect::<Vec<_>>();
+            }
+        };
+        assert!(again.starts_with(b"three"), "{again:?}");
+    }
+
+    #[test]
+    fn datagrams_that_are_too_long_are_counted() {
+        let pool = Pool::new(64, 2048);
+        let addr = free();
+        let mut server = Socket::open(&format!("udp,server,{addr}")).unwrap();
+        let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+        sender.send_to(&[7; 3000], &addr).unwrap();
+        sender.send_to(&[7; 3], &addr).unwrap();
+        assert_eq!(received(&mut server, &pool), [7; 3]);
+        assert_eq!((server.counts.too_long, pool.free()), (1, 64));
     }
 
     #[test]

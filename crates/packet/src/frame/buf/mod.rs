@@ -633,6 +633,14 @@ impl Batch {
         self.slots[..self.len][i].push_front(bytes)
     }
 
+    /// Number of bytes that were cut off the front of packet `i` as it was received; they are still there.
+    #[inline]
+    pub fn cut_off(&self, i: usize) -> u16 {
+        let slot = self.slots[..self.len][i];
+        // A hole has none (invariant 5).
+        if slot.frame == self.pool.0.frames { 0 } else { slot.start.saturating_sub(HEADROOM) }
+    }
+
     /// Cuts bytes off the front of packet `i`; `false` when there are fewer.
     pub fn pull_front(&mut self, i: usize, bytes: u16) -> bool {
         self.slots[..self.len][i].pull_front(bytes)
@@ -708,9 +716,14 @@ impl Batch {
     /// no frame is free.
     pub fn copy(&self, i: usize) -> Option<Packet> {
         let mut packet = self.pool.alloc()?;
-        packet.slot.start = self.slots[..self.len][i].start;
-        packet.slot.len = self.slots[i].len;
-        packet.bytes_mut().copy_from_slice(self.bytes(i));
+        // Bytes that were cut off can be brought back, so they are copied as well.
+        let (cut, slot) = (self.cut_off(i), self.slots[i]);
+        let whole = Slot { start: slot.start - cut, len: slot.len + cut, ..slot };
+        // SAFETY: invariants 1 to 5: these are the bytes of the packet, and those between the headroom and it.
+        let bytes = unsafe { std::slice::from_raw_parts(self.pool.slice(whole), whole.len.into()) };
+        (packet.slot.start, packet.slot.len) = (whole.start, whole.len);
+        packet.bytes_mut().copy_from_slice(bytes);
+        packet.slot.pull_front(cut);
         packet.meta = self.meta[i];
         if !packet.meta.is_ours() {
             packet.meta.flags |= FLAG_COPY;

@@ -121,3 +121,18 @@ fn fronts_move_within_the_frame() {
     assert!(packet.pull_front(2048) && !packet.pull_front(1));
     assert!(packet.bytes().is_empty());
 }
+
+#[test]
+fn a_copy_has_the_bytes_that_were_cut_off() {
+    let pool = Pool::new(8, 2048);
+    let mut batch = filled(&pool, 1);
+    batch.bytes_mut(0)[..3].copy_from_slice(&[1, 2, 3]);
+    assert!(batch.pull_front(0, 20));
+    let mut copy = batch.copy(0).unwrap();
+    assert_eq!((batch.cut_off(0), copy.bytes().len()), (20, 40));
+    assert!(copy.push_front(20));
+    assert_eq!(&copy.bytes()[..4], &[1, 2, 3, 0]);
+    assert!(batch.push_front(0, 120));
+    let copy = batch.copy(0).unwrap();
+    assert_eq!((batch.cut_off(0), copy.bytes()), (0, batch.bytes(0)));
+}

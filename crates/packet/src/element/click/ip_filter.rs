@@ -62,7 +62,8 @@ impl Sort {
     fn behind_link(&self, batch: &mut Batch, i: usize) -> Option<u16> {
         let network = usize::from(batch.meta()[i].network);
         let missing = u16::try_from(ETHER_BYTES.saturating_sub(network)).unwrap_or(0);
-        let back = batch.push_front(i, missing);
+        // What lies in the headroom was of another packet.
+        let back = missing <= batch.cut_off(i) && batch.push_front(i, missing);
         let bytes = batch.bytes(i);
         let at = network + if back { usize::from(missing) } else { 0 };
         let (front, packet) = bytes.split_at_checked(at).unwrap_or((bytes, &[]));
@@ -149,6 +150,16 @@ mod tests {
             let sent = ["in", "cut"].map(|device| rig.receive(device, &[&frame]).len());
             assert_eq!(sent, [want; 2], "{text}");
         }
+    }
+
+    #[test]
+    fn the_headroom_is_no_ethernet_header() {
+        let text = "FromDevice(other) -> EtherEncap(0x0800, 2:0:0:0:0:1, 2:0:0:0:0:2) -> Discard;
+            FromDevice(in) -> MarkIPHeader -> IPClassifier(ether src 2:0:0:0:0:1) -> ToDevice(a)";
+        let mut rig = Rig::new(&World::new(), text);
+        let packets = packets();
+        assert!(rig.receive("other", &[&packets[0]]).is_empty());
+        assert!(rig.receive("in", &[&packets[0]]).is_empty(), "the frame of the packet before");
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! Headers cut off as far as they are known: `StripIPHeader`, `StripToNetworkHeader`; `UnstripIPHeader` brings the IPv4 header
-//! back, without options. `MarkMACHeader` passes packets: their link header is where they begin.
+//! back. `MarkMACHeader` passes packets: their link header is where they begin.
 //!
-//! Source: Click's elements of these names.
+//! Source: Click's elements of these names. Differs: how long the header was is not noted. The bytes that were cut off are
+//! searched for one with a correct checksum; without one, 20 bytes come back.
 
 use super::each::{class, each};
 use crate::element::click::front::{cut, grow};
-use crate::frame::DropReason;
 use crate::frame::wire::Ip4;
+use crate::frame::wire::checksum::checksum;
+use crate::frame::{Batch, DropReason};
 use crate::graph::ElementClass;
 
 pub(crate) const IP: ElementClass = class("StripIPHeader", "cuts the IPv4 header off", |setup| {
@@ -25,12 +27,28 @@ pub(crate) const UNSTRIP: ElementClass =
     class("UnstripIPHeader", "brings the IPv4 header back that was cut off", |setup| {
         setup.args.finish()?;
         each(|batch, i| {
-            // Options are not known of: the header that is brought back states them.
-            if grow(batch, i, 20) {
+            let bytes = header_before(batch, i).unwrap_or(20);
+            if grow(batch, i, bytes) {
                 batch.meta_mut()[i].network = 0;
             }
         })
     });
+
+/// Length of the IPv4 header that was cut off directly before packet `i`.
+fn header_before(batch: &mut Batch, i: usize) -> Option<u8> {
+    let most = batch.cut_off(i).min(60);
+    if !batch.push_front(i, most) {
+        return None;
+    }
+    let front = &batch.bytes(i)[..most.into()];
+    let is_header = |words: &u8| {
+        let start = front.len().checked_sub(usize::from(*words) * 4);
+        start.is_some_and(|at| front[at] == 0x40 | words && checksum(&front[at..]) == 0)
+    };
+    let words = (5..=15).find(is_header);
+    batch.pull_front(i, most);
+    words.map(|words| words * 4)
+}
 
 pub(crate) const TO_NETWORK: ElementClass =
     class("StripToNetworkHeader", "cuts off what is before the network header", |setup| {
@@ -62,5 +80,14 @@ mod tests {
         let text = "FromDevice(a) -> Strip(14) -> StripIPHeader -> UnstripIPHeader -> MarkMACHeader -> ToDevice(b)";
         let mut rig = Rig::new(&World::new(), text);
         assert_eq!(rig.receive("a", &[&frame])[0].1, frame[14..]);
+        let mut long = frame.clone();
+        long.splice(34..34, [1, 1, 1, 0]);
+        (long[14], long[17]) = (0x46, 32);
+        long[24..26].fill(0);
+        let sum = checksum(&long[14..38]).to_be_bytes();
+        long[24..26].copy_from_slice(&sum);
+        assert_eq!(rig.receive("a", &[&long])[0].1, long[14..], "with options");
+        long[24] ^= 1;
+        assert_eq!(rig.receive("a", &[&long])[0].1, long[18..], "no header is known for certain");
     }
 }

@@ -2,8 +2,8 @@
 //! `GetIP6Address(OFFSET)` by the one that they have there; `StoreIPAddress([ADDR,] OFFSET)` writes an address into them, and
 //! `SetRandIPAddress(PREFIX)` lets them go by a random one of a prefix.
 //!
-//! Source: Click's elements of these names; its destination address annotation is the number of a gateway here
-//! ([`crate::route_table::gateways`]), and none where the address is that of the packet's own header. `GetIPAddress(IP dst)` means
+//! Source: Click's elements of these names; its destination address annotation is the number of a gateway here,
+//! and none where the address is that of the packet's own header. `GetIPAddress(IP dst)` means
 //! the header's field. `StoreIPAddress` without an address stores that of the gateway; an `OFFSET` of `src` or `dst` means the
 //! header's field, whose checksums follow. Differs: `ANNO` is refused but for the usual one.
 
@@ -136,7 +136,8 @@ pub(crate) const RANDOM: ElementClass =
         })
     });
 
-/// Addresses that one `SetRandIPAddress` uses at most: numbers of gateways are never taken back.
+/// Addresses that one `SetRandIPAddress` uses at most: far fewer than packets may have
+/// ([`crate::route_table::gateways::MOST_OF_PACKETS`]).
 const MOST_RANDOM: u32 = 1024;
 
 /// Offsets of the addresses in an IPv4 header.
@@ -185,7 +186,7 @@ fn go_by(gateways: &Arc<Gateways>, batch: &mut Batch, i: usize, addr: IpAddr) {
     let hop = if own || addr.is_unspecified() {
         Some(Hop::NONE)
     } else {
-        gateways.number(addr).ok().map(Hop::of_gateway)
+        gateways.number_of_packet(addr).ok().map(Hop::of_gateway)
     };
     match hop {
         Some(hop) => batch.meta_mut()[i].hop = hop,

@@ -204,15 +204,21 @@ fn listed<A: Station>(shared: &Shared<A>, life_ns: u64) -> Vec<(A, Option<Mac>, 
     };
     let mut all: Vec<_> = known.iter().map(of).collect();
     shared.0.each(|counts| {
-        let wanted = counts.wanted.lock().unwrap_or_else(PoisonError::into_inner);
-        for &(addr, since_ns) in wanted.iter() {
-            // Who still waits for an address keeps it: it is not older than what is forgotten.
-            let age_ns = age_ns(since_ns).min(life_ns);
-            match all.iter_mut().find(|entry| entry.0 == addr) {
-                Some(entry) => entry.2 = entry.2.min(age_ns),
-                None => all.push((addr, None, age_ns)),
-            }
+        // The worker needs the list again at once.
+        let wanted = counts.wanted.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        // Who still waits for an address keeps it: it is not older than what is forgotten.
+        all.extend(
+            wanted.into_iter().map(|(addr, since)| (addr, None, age_ns(since).min(life_ns))),
+        );
+    });
+    // Of several workers that know an address, or wait for it, the last news count; the link address first.
+    all.sort_by_key(|&(addr, mac, age_ns)| (addr, mac.is_none(), age_ns));
+    all.dedup_by(|next, kept| {
+        let same = next.0 == kept.0;
+        if same {
+            kept.2 = kept.2.min(next.2);
         }
+        same
     });
     all.sort_by_key(|&(addr, _, age_ns)| (std::cmp::Reverse(age_ns), addr));
     all
@@ -540,10 +546,12 @@ impl<P: Protocol> Querier<P> {
         let few = keys <= SHOWN_AT_ONCE && (keys > 0 || shown > 0);
         let due = keys != shown && now_ns.saturating_sub(at_ns) >= SHOWN_NS;
         if few || due {
-            let mut wanted = self.counts.wanted.lock().unwrap_or_else(PoisonError::into_inner);
-            wanted.clear();
-            wanted.extend(self.waiting.all());
-            self.shown = (now_ns, keys);
+            // A handler that copies the list is not waited for: the next packet shows it.
+            if let Ok(mut wanted) = self.counts.wanted.try_lock() {
+                wanted.clear();
+                wanted.extend(self.waiting.all());
+                self.shown = (now_ns, keys);
+            }
         }
     }
 

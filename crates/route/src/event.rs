@@ -263,6 +263,8 @@ pub enum ObjectTarget {
     Group(Vec<(u32, u32)>),
     /// Drop silently.
     Blackhole,
+    /// For the host itself: its packets would be encapsulated, and the kernel does that.
+    Local,
 }
 
 /// A link: new, changed or gone.

@@ -33,6 +33,8 @@ pub struct ObjectView {
     pub group: bool,
     /// It drops packets.
     pub blackhole: bool,
+    /// Its packets are for the host.
+    pub local: bool,
     /// Its paths; members that were not announced have none.
     pub paths: Box<[ObjectPath]>,
     /// Number of the notice since which all of this holds.
@@ -64,12 +66,13 @@ impl Objects {
         let mut view = ObjectView {
             group: matches!(target, ObjectTarget::Group(_)),
             blackhole: *target == ObjectTarget::Blackhole,
+            local: *target == ObjectTarget::Local,
             paths: Box::default(),
             since: *since,
         };
         view.paths = match target {
             ObjectTarget::Path(path) => [ObjectPath { object: id, path: *path }].into(),
-            ObjectTarget::Blackhole => Box::default(),
+            ObjectTarget::Blackhole | ObjectTarget::Local => Box::default(),
             ObjectTarget::Group(members) => {
                 let member = |&(object, weight): &(u32, u32)| {
                     let member = self.all.get(&(source, object))?;
@@ -81,6 +84,10 @@ impl Objects {
                         // The kernel has such a member only alone.
                         ObjectTarget::Blackhole => {
                             view.blackhole = true;
+                            None
+                        }
+                        ObjectTarget::Local => {
+                            view.local = true;
                             None
                         }
                         // Refused when it was announced.

@@ -101,7 +101,7 @@ impl Control {
                 };
                 members.iter().filter_map(member).collect()
             }
-            Some(ObjectTarget::Blackhole) | None => Vec::new(),
+            Some(ObjectTarget::Blackhole | ObjectTarget::Local) | None => Vec::new(),
         };
         match key {
             Some(&HopKey::Object { source, id }) => object(source, id),

@@ -163,7 +163,7 @@ impl NextHops {
     ) -> Result<(), HopError> {
         let check = Check { hops: self, at: None, resolver };
         match target {
-            ObjectTarget::Blackhole => Ok(()),
+            ObjectTarget::Blackhole | ObjectTarget::Local => Ok(()),
             ObjectTarget::Path(path) => {
                 let key = HopKey::Path(*path);
                 check.known(&key)?;
@@ -247,7 +247,7 @@ impl Check<'_> {
             None => Err(HopError::UnknownObject { id }),
             Some(ObjectTarget::Path(path)) => self.path(path),
             Some(ObjectTarget::Group(members)) => self.members(source, id, members),
-            Some(ObjectTarget::Blackhole) => Ok(()),
+            Some(ObjectTarget::Blackhole | ObjectTarget::Local) => Ok(()),
         }
     }
 
@@ -279,7 +279,7 @@ impl Check<'_> {
                     return Err(HopError::GroupOfGroups { group, member });
                 }
                 Some(ObjectTarget::Path(path)) => self.path(path)?,
-                Some(ObjectTarget::Blackhole) => {}
+                Some(ObjectTarget::Blackhole | ObjectTarget::Local) => {}
             }
         }
         Ok(())

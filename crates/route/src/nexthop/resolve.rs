@@ -152,6 +152,7 @@ impl Walk<'_> {
                 combine(members.iter().map(|&(id, weight)| (weight, member(id))).collect())
             }
             Some(ObjectTarget::Blackhole) => action(ForwardingAction::Blackhole),
+            Some(ObjectTarget::Local) => action(ForwardingAction::Local),
             None => Vec::new(),
         }
     }

@@ -34,6 +34,7 @@ pub(super) fn words(event: &RouteEvent) -> String {
                     members.iter().map(member).collect::<Vec<_>>().join(" ")
                 }
                 ObjectTarget::Blackhole => "blackhole".to_owned(),
+                ObjectTarget::Local => "local".to_owned(),
             };
             format!("object {} {target}", update.id)
         }

@@ -51,7 +51,8 @@ use std::time::Instant;
 use super::rtnetlink::{self, Body, Line, Unsupported};
 use super::{Rejected, RouteSource, SourceError, SourceKind, Transport};
 use crate::event::{
-    AddressUpdate, LinkUpdate, NeighborState, RouteEvent, RouteKey, RouteUpdate, Target,
+    AddressUpdate, LinkUpdate, NeighborState, NextHopUpdate, ObjectTarget, RouteEvent, RouteKey,
+    RouteUpdate, Target,
 };
 use crate::netlink::link::Link;
 use crate::netlink::nexthop::NextHop;
@@ -588,18 +589,18 @@ impl Kernel {
     }
 
     fn object(&mut self, found: &NextHop<'_>, sink: Sink<'_>) {
-        match rtnetlink::object(found) {
-            Some(update) => {
-                self.gone.remove(&found.id);
-                self.objects.insert(found.id, found.link);
-                sink(RouteEvent::NextHop(update));
-            }
-            None if found.fdb => {}
-            None => {
-                let id = found.id;
-                self.rejected.add(|| format!("next-hop object {id}: wraps packets"));
-            }
+        if found.fdb {
+            return;
         }
+        let id = found.id;
+        let update = rtnetlink::object(found).unwrap_or_else(|| {
+            self.rejected.add(|| format!("next-hop object {id}: encapsulates packets"));
+            // A route may name it alone (sysctl `net.ipv4.nexthop_compat_mode`).
+            NextHopUpdate { id, target: ObjectTarget::Local }
+        });
+        self.gone.remove(&id);
+        self.objects.insert(id, found.link);
+        sink(RouteEvent::NextHop(update));
     }
 
     fn object_gone(&mut self, id: u32, sink: Sink<'_>) {

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::model::Model;
 use super::{Kernel, PASSES};
-use crate::event::{MAIN_TABLE, RouteEvent};
+use crate::event::{MAIN_TABLE, ObjectTarget, Path, RouteEvent};
 use crate::netlink::{
     DONE, ERROR, F_APPEND, F_CREATE, F_DUMP_INTR, F_EXCL, F_MULTI, F_REPLACE, IPV4, IPV6, Request,
     link, nexthop, route,
@@ -578,4 +578,32 @@ fn routes_that_encapsulate_packets_are_counted_and_the_kernels() {
     let rejected = case.source.rejected();
     assert_eq!(rejected.count, 2, "{rejected:?}");
     assert_eq!(rejected.samples[0], "route 10.9.0.0/16: encapsulates packets");
+}
+
+/// Where `net.ipv4.nexthop_compat_mode` is 0, a route has the number of its object and nothing else of it.
+#[test]
+fn an_object_that_encapsulates_packets_has_them_for_the_host() {
+    let mut case = Case::following();
+    let object = |encap: bool| {
+        let request = Request::query(nexthop::NEW, F_CREATE | F_REPLACE, 99)
+            .fixed(&[2, 0, 3, 0, 0, 0, 0, 0])
+            .attr(1, &5_u32.to_ne_bytes())
+            .attr(5, &2_u32.to_ne_bytes())
+            .ip(6, "10.0.0.9".parse().unwrap());
+        if encap { request.attr(7, &[1, 0]).attr(8, &[0; 4]) } else { request }.finish()
+    };
+    case.input(&object(false));
+    let route = prefixed(false, 9, route::NEW, F_CREATE | F_EXCL, 99, head(false));
+    case.input(&route.attr(30, &5_u32.to_ne_bytes()).finish());
+    assert_eq!(case.model.objects[&5].0, ObjectTarget::Path(path("10.0.0.9", 2)));
+    case.input(&object(true));
+    assert_eq!(case.model.objects[&5].0, ObjectTarget::Local);
+    assert_eq!(case.routes(), ["10.9.0.0/16 object 5"], "the route stays");
+    assert_eq!(case.source.rejected().samples, ["next-hop object 5: encapsulates packets"]);
+    case.input(&object(false));
+    assert_eq!(case.model.objects[&5].0, ObjectTarget::Path(path("10.0.0.9", 2)));
+}
+
+fn path(gateway: &str, link: u32) -> Path {
+    Path { gateway: gateway.parse().ok(), link: Some(link), weight: 1 }
 }

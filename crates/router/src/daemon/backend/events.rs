@@ -112,6 +112,7 @@ fn object_hop(object: &ObjectView, links: &LinkNames) -> Hop {
     let kind = match object {
         ObjectView { blackhole: true, .. } => "blackhole",
         ObjectView { group: true, .. } => "group",
+        ObjectView { local: true, .. } => "local",
         _ => "via",
     };
     Hop { kind: kind.to_owned(), object: None, paths: object_paths(object, links), mtu: None }

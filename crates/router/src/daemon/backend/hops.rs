@@ -41,6 +41,7 @@ impl Shown {
         };
         let (kind, paths) = match view.object(source, id) {
             Some(object) if object.blackhole => ("blackhole", Vec::new()),
+            Some(object) if object.local && !object.group => ("local", Vec::new()),
             Some(object) => (kind(key), object_paths(&object, names)),
             None => (kind(key), Vec::new()),
         };

@@ -163,9 +163,12 @@ impl Acks {
     /// Makes those up to `commit` ready. A route was refused in the form that its commit has, and in no later one.
     pub(super) fn visible(&mut self, commit: u64, refused: &[Refused]) {
         for &Refused { commit, key } in refused {
-            if let Some(&number) = self.index.get(&key) {
-                let ack = self.at(number);
-                ack.failed |= ack.commit == commit;
+            let Some(&number) = self.index.get(&key) else { continue };
+            let ack = self.at(number);
+            if ack.commit == commit {
+                ack.failed = true;
+                // No object that comes makes it one that is taken.
+                self.no_longer_late(&key);
             }
         }
         while let Some(ack) = self.waiting.pop_front_if(|ack| ack.commit <= commit) {

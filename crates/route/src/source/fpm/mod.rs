@@ -13,7 +13,8 @@
 //! **A frame is one change.** An update of a route is a deletion and an addition in one frame (unless zebra has
 //! `fpm use-route-replace`). So deletions of routes and of objects wait for the end of their frame, and what the
 //! frame adds again is replaced: it keeps its next-hop group, and the flows of it. After each frame follows
-//! [`RouteEvent::Commit`].
+//! [`RouteEvent::Commit`]. With `fpm use-route-replace`, the default since FRR 10, an update is one addition: the route of
+//! its key replaces the one before, whatever protocol either has.
 //!
 //! **End of the table.** Zebra sends everything after it has connected and does not report the end of that. The table
 //! is complete by the rules of [`super::replay`]. Then routes of the session before that were not repeated are withdrawn; until then they forward.
@@ -27,7 +28,8 @@
 //! session above [`SESSION_BITS`].
 //!
 //! **Left out.** Routes of the kernel itself (protocol 2: connected prefixes, and what others set in the kernel): they
-//! come from the source `kernel` and from addresses, and zebra does not always report their end (frr#19637). Neighbors
+//! come from the source `kernel` and from addresses, and zebra does not always report their end (frr#19637). One that is
+//! added withdraws the route that it replaces. Neighbors
 //! and link-layer entries of EVPN.
 //!
 //! Cost: about 150 ns a route; memory for each next-hop object, and for each route that is to be acknowledged and not
@@ -237,10 +239,13 @@ impl Fpm {
             self.reject(&format_args!("route of address family {family}, neither IPv4 nor IPv6"));
             return Ok(());
         };
+        let (key, supported) = rtnetlink::key(&route);
         if route.protocol == PROTOCOL_KERNEL {
+            if supported.is_ok() {
+                self.withdraw(key);
+            }
             return Ok(());
         }
-        let (key, supported) = rtnetlink::key(&route);
         if let Err(Unsupported(why)) = supported {
             // It is another route than the one for all packets to the prefix, which stays.
             self.reject(&format_args!("route {}: {why}", key.prefix));
@@ -307,7 +312,9 @@ impl Fpm {
         if let Some(acks) = &mut self.acks {
             acks.forget(&key);
         }
-        self.held.routes.push(key);
+        if !self.held.routes.contains(&key) {
+            self.held.routes.push(key);
+        }
     }
 
     fn reject(&mut self, what: &dyn std::fmt::Display) {

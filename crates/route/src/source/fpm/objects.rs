@@ -6,7 +6,8 @@
 //! of those changes.
 //!
 //! Cost: a lookup a member; for a change of a group that is a member itself, the groups that have it in them.
-//! Limits: [`DEEPEST`] groups in one another, [`LARGEST`] members of members; shares are kept to 1 in 65,536.
+//! Limits: [`MOST`] objects, [`DEEPEST`] groups in one another, [`LARGEST`] members of members; shares are kept to 1 in
+//! 65,536.
 
 use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap};
@@ -15,6 +16,8 @@ use crate::event::{NextHopUpdate, ObjectTarget, RouteEvent};
 use crate::netlink::nexthop::NextHop;
 use crate::source::rtnetlink;
 
+/// Most objects of a session: hundreds of thousands are unheard of, and each takes some hundred bytes.
+pub(super) const MOST: usize = 1 << 20;
 /// Most groups in one another.
 const DEEPEST: usize = 8;
 /// Most members of members that are looked at for one group.
@@ -55,9 +58,13 @@ impl Objects {
         sink: &mut dyn FnMut(RouteEvent),
     ) -> Result<(), &'static str> {
         let id = found.id;
+        if self.all.len() >= MOST && !self.has(id) {
+            return Err("more objects than a session may have");
+        }
         let Some(update) = rtnetlink::object(found) else {
             self.set(id, Some(Shape::Wraps));
-            sink(RouteEvent::NextHopGone(id));
+            // Routes that it has stay, as zebra does not send them again when it changes back.
+            sink(RouteEvent::NextHop(NextHopUpdate { id, target: ObjectTarget::Local }));
             return Err("its packets would be encapsulated");
         };
         let ObjectTarget::Group(members) = update.target else {

@@ -66,6 +66,11 @@ fn group(id: u32, members: &[(u32, u8)]) -> Vec<u8> {
     object(id).attr(2, &members).finish()
 }
 
+/// An object that encapsulates packets.
+fn wrapping(id: u32) -> Vec<u8> {
+    object(id).attr(7, &[1, 0]).attr(8, &[0; 4]).finish()
+}
+
 fn object_gone(id: u32) -> Vec<u8> {
     Request::query(nexthop::DEL, 0, 0).fixed(&[0; 8]).attr(1, &id.to_ne_bytes()).finish()
 }
@@ -166,9 +171,49 @@ fn routes_of_every_form() {
         ]
     );
     assert_eq!(lab.rejected().0, 0);
-    // Of the kernel itself: its own source has them.
-    let own = route_of(route::NEW, "10.20.0.0/24", PROTOCOL_KERNEL, UNICAST);
-    assert!(lab.frame(&[own.attr(4, &3_u32.to_ne_bytes()).finish()]).is_empty());
+}
+
+fn connected(kind: u16, prefix: &str) -> Vec<u8> {
+    let route = route_of(kind, prefix, PROTOCOL_KERNEL, UNICAST);
+    route.attr(4, &3_u32.to_ne_bytes()).finish()
+}
+
+#[test]
+fn a_route_of_the_kernel_takes_the_place_of_another_one() {
+    let mut lab = Lab::new();
+    // With `fpm use-route-replace` nothing deletes the route that is no longer selected.
+    lab.frame(&[by_gateway("10.1.0.0/16", "192.0.2.1", 3)]);
+    let gone = "withdraw 10.1.0.0/16 table 254 metric 20";
+    assert_eq!(lab.frame(&[connected(route::NEW, "10.1.0.0/16")]), [gone]);
+    assert!(lab.visible(&[]).is_empty(), "a route that is gone is not acknowledged");
+    assert!(lab.frame(&[connected(route::DEL, "10.1.0.0/16")]).is_empty());
+    // Without it both are in a frame; and back.
+    let (old, new) = (deleted("10.1.0.0/16"), connected(route::NEW, "10.1.0.0/16"));
+    assert_eq!(lab.frame(&[old, new]), [gone]);
+    let (old, new) = (connected(route::DEL, "10.1.0.0/16"), by_object("10.1.0.0/16", 7));
+    assert_eq!(lab.frame(&[old, new]), ["route 10.1.0.0/16 table 254 metric 20 object 7"]);
+}
+
+#[test]
+fn an_object_that_encapsulates_for_a_while_keeps_its_routes() {
+    let mut lab = Lab::new();
+    lab.frame(&[single(5, "192.0.2.5"), by_object("10.1.0.0/16", 5)]);
+    assert_eq!(lab.frame(&[wrapping(5)]), ["object 5 local"]);
+    assert_eq!(lab.frame(&[single(5, "192.0.2.6")]), ["object 5 192.0.2.6@3*1"]);
+}
+
+#[test]
+fn objects_of_a_session_are_bounded() {
+    let mut objects = Objects::default();
+    let mut put = |id: u32| {
+        let bytes = object(id).attr(5, &3_u32.to_ne_bytes()).finish();
+        let message = Messages::new(&bytes).next().unwrap().unwrap();
+        objects.put(&NextHop::parse(&message).unwrap(), &mut |_| ())
+    };
+    let most = u32::try_from(objects::MOST).unwrap();
+    assert!((1..=most).all(|id| put(id).is_ok()));
+    assert!(put(most + 1).is_err());
+    assert_eq!(put(7), Ok(()), "one that is there may change");
 }
 
 #[test]
@@ -249,8 +294,7 @@ fn what_would_encapsulate_packets_is_refused_and_counted() {
     let why = "route 10.1.0.0/16: its packets would be encapsulated";
     assert_eq!(lab.rejected(), (1, format!("frame 1: {why}")));
     // By an object, and by a group that has it as a member.
-    let wrapping = object(5).attr(7, &[1, 0]).attr(8, &[0; 4]).finish();
-    assert_eq!(lab.frame(&[wrapping]), ["object 5 gone"]);
+    assert_eq!(lab.frame(&[wrapping(5)]), ["object 5 local"]);
     assert_eq!(lab.frame(&[by_object("10.1.0.0/16", 5)]), [gone]);
     lab.frame(&[group(6, &[(1, 1), (5, 1)])]);
     assert_eq!(lab.frame(&[by_object("10.1.0.0/16", 6)]), [gone]);
@@ -430,6 +474,11 @@ fn routes_whose_object_comes_later_are_acknowledged_again() {
     lab.frame(&[object_gone(12)]);
     lab.frame(&[single(12, "10.0.0.6")]);
     assert_eq!(lab.visible(&[]), flagged(&gone, FAILED));
+    assert!(!lab.fpm.acks.as_ref().unwrap().has_late());
+    // One that was refused for another reason does not wait for its object.
+    let refused = by_object("10.7.0.0/16", 13);
+    lab.frame(std::slice::from_ref(&refused));
+    assert_eq!(lab.visible(&[key("10.7.0.0/16")]), flagged(&refused, FAILED));
     assert!(!lab.fpm.acks.as_ref().unwrap().has_late());
 }
 

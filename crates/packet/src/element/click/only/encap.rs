@@ -1,12 +1,14 @@
-//! IPv4 headers before packets: `IPEncap(PROTOCOL, SRC, DST)`, `UDPIPEncap(SRC, SPORT, DST, DPORT)` and `ICMPIPEncap(SRC, DST)`.
+//! IPv4 headers before packets: `IPEncap(PROTOCOL, SRC, DST)`, `UDPIPEncap(SRC, SPORT, DST, DPORT)` and
+//! `ICMPIPEncap(SRC, DST)`.
 //!
-//! Source: Click's elements of these names. The TTL is 250 (`TTL`), the type of service that of `TOS` or `DSCP`; each packet has an
-//! identification of its own. `CHECKSUM false` leaves the checksum of UDP out. The network header is the new one.
+//! Source: Click's elements of these names. The TTL is 250 (`TTL`), the type of service that of `TOS` or `DSCP`; each
+//! packet has an identification of its own. `CHECKSUM false` leaves the checksum of UDP out. The network header is the
+//! new one.
 
 use std::net::Ipv4Addr;
 
 use crate::element::click::front::grow;
-use crate::element::click::only::summary::fill_checksums;
+use crate::element::click::only::checksums::fill_checksums;
 use crate::element::support::setting::Setting;
 use crate::filter::names::{ICMP_TYPES, number, protocol};
 use crate::frame::wire::icmp::PROTOCOL_ICMP;

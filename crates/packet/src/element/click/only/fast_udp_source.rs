@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use fingerpost_route::Mac;
 
-use super::summary::fill_checksums;
+use super::checksums::fill_checksums;
 use crate::element::click::source;
 use crate::element::support::allowance::{Allowance, Rate};
 use crate::frame::wire::checksum::pseudo_v6;

@@ -1,5 +1,5 @@
-//! Elements of Click that a router has no use for: its language of scripts, summaries, and what its users' configurations
-//! name besides. Feature `click` builds them in.
+//! Elements of Click that a router has no use for: its language of scripts, summaries, and what its users'
+//! configurations name besides. Feature `click` builds them in.
 
 pub(crate) mod address_anno;
 pub(crate) mod address_translator;
@@ -9,6 +9,7 @@ pub(crate) mod annotations;
 pub(crate) mod average_counter;
 pub(crate) mod bypass;
 pub(crate) mod check_transport;
+mod checksums;
 pub mod clock;
 pub(crate) mod codel;
 pub(crate) mod device;
@@ -70,13 +71,13 @@ pub(crate) static ELEMENTS: &[ElementClass] = &[
     address_anno::SET6,
     address_anno::STORE,
     address_translator::CLASS,
-    aggregate::FILTER,
-    aggregate::FIRST,
-    aggregate::FLOWS,
+    aggregate::picks::FILTER,
+    aggregate::picks::FIRST,
+    aggregate::flows::FLOWS,
     aggregate::IP,
     aggregate::LENGTH,
     aggregate::PAINT,
-    aggregate::PAIRS,
+    aggregate::flows::PAIRS,
     aggregate_counter::CLASS,
     aggregate_counter::LAST,
     aggregate_counter::PACKETS,

@@ -96,7 +96,8 @@ pub(crate) const TRUNCATE: ElementClass =
             }
             if extra {
                 let mut annotations = Annotations::of(batch, i);
-                annotations.extra_length += u32::try_from(cut).unwrap_or(0);
+                let cut = u32::try_from(cut).unwrap_or(0);
+                annotations.extra_length = annotations.extra_length.saturating_add(cut);
                 annotations.set(batch, i);
             }
         })

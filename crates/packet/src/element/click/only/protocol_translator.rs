@@ -1,11 +1,13 @@
-//! Packets of one protocol as packets of the other: `ProtocolTranslator64` makes IPv4 of IPv6, `ProtocolTranslator46` IPv6 of IPv4.
+//! Packets of one protocol as packets of the other: `ProtocolTranslator64` makes IPv4 of IPv6, `ProtocolTranslator46`
+//! IPv6 of IPv4.
 //!
-//! Source: Click's elements of these names; RFC 7915, with addresses `::a.b.c.d`: the last four bytes of an IPv6 address are the
-//! IPv4 address, and twelve zeros are put before one. The TTL stays. Echo requests and replies become those of the other
-//! protocol. Differs: other ICMP messages, fragments of IPv4 and extension headers of IPv6 end here (RFC 7915 translates some).
+//! Source: Click's elements of these names; RFC 7915, with addresses `::a.b.c.d`: the last four bytes of an IPv6
+//! address are the IPv4 address, and twelve zeros are put before one. The TTL stays. Echo requests and replies become
+//! those of the other protocol. Differs: other ICMP messages, fragments of IPv4 and extension headers of IPv6 are
+//! dropped (RFC 7915 translates some).
 
+use super::checksums::fill_checksums;
 use super::each::{class, each};
-use super::summary::fill_checksums;
 use crate::frame::wire::checksum::pseudo_v6;
 use crate::frame::wire::icmp::{PROTOCOL_ICMP, PROTOCOL_ICMPV6};
 use crate::frame::wire::protocol::{TCP, UDP};

@@ -13,9 +13,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use fingerpost_lpm::Prefix;
 
+use super::checksums::fill_checksums;
 use super::random::Random;
 use super::seen::{Seen, long, word};
-use super::summary::fill_checksums;
 use crate::frame::wire::Ip4;
 use crate::frame::wire::protocol::TCP;
 use crate::frame::{Batch, DropReason, Hop};

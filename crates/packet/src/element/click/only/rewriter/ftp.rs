@@ -1,15 +1,17 @@
-//! `FTPPortMapper(CONTROL, DATA, INPUT)`: an FTP client's `PORT` names the address and port that its data connection gets.
+//! `FTPPortMapper(CONTROL, DATA, INPUT)`: an FTP client's `PORT` names the address and port that its data connection
+//! gets.
 //!
-//! Source: Click's `FTPPortMapper`; RFC 959, 4.1.2. The data flow is mapped as one that comes by the input of rewriter `DATA`;
-//! what the change of the command does to sequence numbers is noted with its flow in rewriter `CONTROL`, a `TCPRewriter`.
+//! Source: Click's `FTPPortMapper`; RFC 959, 4.1.2. The data flow is mapped as one that comes by the input of rewriter
+//! `DATA`; what the change of the command does to sequence numbers is noted with its flow in rewriter `CONTROL`, a
+//! `TCPRewriter`.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
 
 use super::pattern::FlowId;
 use super::{Core, lock, named, packet};
+use crate::element::click::only::checksums::fill_checksums;
 use crate::element::click::only::seen::{Seen, long};
-use crate::element::click::only::summary::fill_checksums;
 use crate::frame::wire::protocol::TCP;
 use crate::frame::{Batch, DropReason};
 use crate::graph::{Context, Element, ElementClass, Made};

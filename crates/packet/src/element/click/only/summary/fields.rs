@@ -412,7 +412,7 @@ impl Described {
             ip[24..26].copy_from_slice(&len.to_be_bytes());
         }
         if checksum {
-            super::fill_checksums(&mut ip);
+            super::super::checksums::fill_checksums(&mut ip);
         }
         if let Some(sum) = self.sum {
             ip[10..12].copy_from_slice(&sum.to_be_bytes());

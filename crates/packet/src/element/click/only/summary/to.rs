@@ -13,7 +13,15 @@ use crate::graph::{Context, Element, ElementClass, Made};
 use crate::language::ClassSpec;
 
 pub(crate) const TO: ElementClass = ElementClass {
-    spec: ClassSpec::new("ToIPSummaryDump", "1/0-1", "a/a", "x/x"),
+    spec: ClassSpec::new("ToIPSummaryDump", "1/0-1", "a/a", "x/x").ignores(&[
+        "VERBOSE",
+        "MULTIPACKET",
+        "BAD_PACKETS",
+        "CAREFUL_TRUNC",
+        "BINARY",
+        "BANNER",
+        "CREATOR",
+    ]),
     summary: "writes a line about each packet; drops them there, or passes them",
     configure: |setup| {
         let file = setup.args.positional_arg("FILENAME")?;
@@ -21,11 +29,6 @@ pub(crate) const TO: ElementClass = ElementClass {
         let contents = setup.list::<Field>("CONTENTS");
         let data = setup.list::<Field>("DATA");
         let header = setup.args.keyword("HEADER");
-        for ignored in ["VERBOSE", "MULTIPACKET", "BAD_PACKETS", "CAREFUL_TRUNC", "BINARY"] {
-            setup.args.keyword::<bool>(ignored)?;
-        }
-        setup.args.keyword_arg("BANNER")?;
-        setup.args.keyword_arg("CREATOR")?;
         setup.args.finish()?;
         let name: String = setup.args.read(&file, "FILENAME")?;
         let fields =

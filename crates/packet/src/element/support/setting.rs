@@ -4,7 +4,7 @@
 use std::marker::PhantomData;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::graph::Made;
 use crate::handler::Handler;
@@ -15,70 +15,71 @@ pub(crate) fn value<T: Value>(text: &str) -> Result<T, String> {
     T::read(text.trim()).map_err(|words| format!("`{}` is {words}", text.trim()))
 }
 
-/// What fits a word of 32 bits.
+/// What fits a word.
 pub(crate) trait Word: Value + ToString + Copy + 'static {
-    fn to_word(self) -> u32;
+    fn to_word(self) -> u64;
     /// Value of a word that [`Word::to_word`] made.
-    fn of_word(word: u32) -> Self;
+    fn of_word(word: u64) -> Self;
 }
 
 impl Word for bool {
-    fn to_word(self) -> u32 {
+    fn to_word(self) -> u64 {
         self.into()
     }
-    fn of_word(word: u32) -> Self {
+    fn of_word(word: u64) -> Self {
         word != 0
     }
 }
 
 impl Word for u8 {
-    fn to_word(self) -> u32 {
+    fn to_word(self) -> u64 {
         self.into()
     }
-    fn of_word(word: u32) -> Self {
+    fn of_word(word: u64) -> Self {
         word.to_le_bytes()[0]
     }
 }
 
 impl Word for u16 {
-    fn to_word(self) -> u32 {
+    fn to_word(self) -> u64 {
         self.into()
     }
-    fn of_word(word: u32) -> Self {
+    fn of_word(word: u64) -> Self {
         let [low, high, ..] = word.to_le_bytes();
         Self::from_le_bytes([low, high])
     }
 }
 
 impl Word for u32 {
-    fn to_word(self) -> u32 {
-        self
+    fn to_word(self) -> u64 {
+        self.into()
     }
-    fn of_word(word: u32) -> Self {
-        word
+    fn of_word(word: u64) -> Self {
+        let [a, b, c, d, ..] = word.to_le_bytes();
+        Self::from_le_bytes([a, b, c, d])
     }
 }
 
 impl Word for i32 {
-    fn to_word(self) -> u32 {
-        self.cast_unsigned()
+    fn to_word(self) -> u64 {
+        self.cast_unsigned().to_word()
     }
-    fn of_word(word: u32) -> Self {
-        word.cast_signed()
+    fn of_word(word: u64) -> Self {
+        u32::of_word(word).cast_signed()
     }
 }
 
 impl Word for Ipv4Addr {
-    fn to_word(self) -> u32 {
-        self.to_bits()
+    fn to_word(self) -> u64 {
+        self.to_bits().into()
     }
-    fn of_word(word: u32) -> Self {
-        Self::from_bits(word)
+    fn of_word(word: u64) -> Self {
+        Self::from_bits(u32::of_word(word))
     }
 }
 
 /// The setting. Clones share it.
-pub(crate) struct Setting<T>(Arc<AtomicU32>, PhantomData<fn() -> T>);
+pub(crate) struct Setting<T>(Arc<AtomicU64>, PhantomData<fn() -> T>);
 
 impl<T> Clone for Setting<T> {
     fn clone(&self) -> Self {
@@ -89,7 +90,7 @@ impl<T> Clone for Setting<T> {
 impl<T: Word> Setting<T> {
     /// Begins with this value.
     pub(crate) fn new(value: T) -> Self {
-        Self(Arc::new(AtomicU32::new(value.to_word())), PhantomData)
+        Self(Arc::new(AtomicU64::new(value.to_word())), PhantomData)
     }
 
     /// The present value.
@@ -97,6 +98,11 @@ impl<T: Word> Setting<T> {
     pub(crate) fn get(&self) -> T {
         // Relaxed: no other memory depends on it.
         T::of_word(self.0.load(Relaxed))
+    }
+
+    /// Sets another value.
+    pub(crate) fn set(&self, value: T) {
+        self.0.store(value.to_word(), Relaxed);
     }
 
     /// Makes another value of the present one, whoever else changes it meanwhile.
@@ -112,7 +118,7 @@ impl<T: Word> Setting<T> {
         made.handler(Handler::read(name, move || shown.get().to_string())).handler(Handler::write(
             name,
             move |text| {
-                set.0.store(value::<T>(text)?.to_word(), Relaxed);
+                set.set(value::<T>(text)?);
                 Ok(())
             },
         ))

@@ -1,11 +1,11 @@
-//! Destination of packets as routes see it: `SetIPAddress(ADDR)` lets packets go by an address, `GetIPAddress(OFFSET)` and
-//! `GetIP6Address(OFFSET)` by the one that they have there; `StoreIPAddress([ADDR,] OFFSET)` writes an address into them, and
-//! `SetRandIPAddress(PREFIX)` lets them go by a random one of a prefix.
+//! Destination of packets as routes see it: `SetIPAddress(ADDR)` lets packets go by an address, `GetIPAddress(OFFSET)`
+//! and `GetIP6Address(OFFSET)` by the one that they have there; `StoreIPAddress([ADDR,] OFFSET)` writes an address into
+//! them, and `SetRandIPAddress(PREFIX)` lets them go by a random one of a prefix.
 //!
-//! Source: Click's elements of these names; its destination address annotation is the number of a gateway here,
-//! and none where the address is that of the packet's own header. `GetIPAddress(IP dst)` means
-//! the header's field. `StoreIPAddress` without an address stores that of the gateway; an `OFFSET` of `src` or `dst` means the
-//! header's field, whose checksums follow. Differs: `ANNO` is refused but for the usual one.
+//! Source: Click's elements of these names; its destination address annotation is the number of a gateway here, and
+//! none where the address is that of the packet's own header. `GetIPAddress(IP dst)` means the header's field.
+//! `StoreIPAddress` without an address stores that of the gateway; an `OFFSET` of `src` or `dst` means the header's
+//! field, whose checksums follow. Differs: `ANNO` is refused but for the usual one.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -13,10 +13,11 @@ use std::sync::Arc;
 use fingerpost_lpm::Prefix;
 
 use super::each::{class, each, sorting};
+use super::random::Random;
+use super::rewriter::packet::rewrite;
+use super::rewriter::pattern::FlowId;
 use super::seen::long;
 use crate::element::support::setting::Setting;
-use crate::frame::wire::checksum::update_long;
-use crate::frame::wire::protocol::{TCP, UDP};
 use crate::frame::wire::{Ip4, Ip6};
 use crate::frame::{Batch, DropReason, Hop};
 use crate::graph::{ElementClass, Setup};
@@ -124,14 +125,12 @@ pub(crate) const RANDOM: ElementClass =
         let (prefix, limit) = (prefix?, limit?.unwrap_or(MOST_RANDOM).clamp(1, MOST_RANDOM));
         let host_bits = u32::MAX.checked_shr(prefix.len().into()).unwrap_or(0);
         let gateways = setup.gateways.clone();
-        // The numbers are the same in each run (xorshift).
-        let mut state = 0x9e37_79b9_u32;
+        let mut random = Random::default();
         each(move |batch, i| {
-            state ^= state << 13;
-            state ^= state >> 17;
-            state ^= state << 5;
+            let [a, b, c, d, ..] = random.number().to_le_bytes();
             // So many of the addresses, spread over the prefix.
-            let addr = prefix.addr() | (state % limit).wrapping_mul(0x9e37_79b1) & host_bits;
+            let number = u32::from_le_bytes([a, b, c, d]) % limit;
+            let addr = prefix.addr() | number.wrapping_mul(0x9e37_79b1) & host_bits;
             go_by(&gateways, batch, i, IpAddr::V4(Ipv4Addr::from_bits(addr)));
         })
     });
@@ -196,25 +195,10 @@ fn go_by(gateways: &Arc<Gateways>, batch: &mut Batch, i: usize, addr: IpAddr) {
 
 /// Writes an address into the header that `ip` begins with; checksums follow.
 fn readdress(ip: &mut [u8], field: usize, addr: u32) -> Option<()> {
-    let header = Ip4::at(ip, 0).filter(|header| header.version() == 4)?;
-    let (protocol, length) = (header.protocol(), header.header_len());
-    let (before, fragment) = (long(ip, field)?, header.is_fragment());
-    let mut sums = vec![10];
-    match protocol {
-        TCP if !fragment => sums.push(length + 16),
-        UDP if !fragment => sums.push(length + 6),
-        _ => {}
-    }
-    for at in sums {
-        if let Some(bytes) = ip.get_mut(at..at + 2) {
-            let sum = u16::from_be_bytes([bytes[0], bytes[1]]);
-            // UDP may have none.
-            if at == 10 || protocol == TCP || sum != 0 {
-                bytes.copy_from_slice(&update_long(sum, before, addr).to_be_bytes());
-            }
-        }
-    }
-    ip[field..field + 4].copy_from_slice(&addr.to_be_bytes());
+    Ip4::at(ip, 0).filter(|header| header.version() == 4)?;
+    let from = FlowId { src: long(ip, SRC)?, dst: long(ip, DST)?, sport: 0, dport: 0 };
+    let to = if field == SRC { FlowId { src: addr, ..from } } else { FlowId { dst: addr, ..from } };
+    rewrite(ip, from, to, false);
     Some(())
 }
 

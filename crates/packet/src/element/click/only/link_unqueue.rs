@@ -1,5 +1,5 @@
-//! `LinkUnqueue(LATENCY, BANDWIDTH)` pulls packets and hands them on as a link does: each takes its time to be sent, and then
-//! the latency.
+//! `LinkUnqueue(LATENCY, BANDWIDTH)` pulls packets and hands them on as a link does: each takes its time to be sent,
+//! and then the latency.
 //!
 //! Source: Click's `LinkUnqueue`. A packet is pulled when the one before it is sent. Each worker has a link of its own.
 
@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use crate::element::support::setting::{Setting, value};
+use crate::element::support::resets::Resets;
+use crate::element::support::setting::value;
 use crate::frame::counters::{Count, PerWorker};
 use crate::frame::{BATCH, Batch, DropReason, FLAG_GENERATED, PacketQueue};
 use crate::graph::{Context, Element, ElementClass, Held, Inputs, Made};
@@ -26,7 +27,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         link.latency_ns.store(nanoseconds(latency?), Relaxed);
         link.bytes_per_s.store(bandwidth?.bytes_per_s.max(1), Relaxed);
         let link = Arc::new(link);
-        let resets = Setting::<u32>::new(0);
+        let resets = Arc::new(Resets::new());
         let sizes = setup.keep::<PerWorker<Count>>();
         let made = Made::new({
             let (link, sizes, resets) = (link.clone(), sizes.clone(), resets.clone());
@@ -37,15 +38,14 @@ pub(crate) const CLASS: ElementClass = ElementClass {
                 free_ns: 0,
                 held: Held::default(),
                 size: sizes.add(instance),
-                seen: resets.get(),
-                resets: resets.clone(),
+                resets: resets.instance(),
             }
         });
         let [read_latency, read_rate, set_latency, set_rate] = [(); 4].map(|()| link.clone());
-        Ok(made
+        Ok(resets
+            .handled(made, "reset")
             .holds(MOST)
             .counter("size", &sizes)
-            .command("reset", move || resets.change(|resets| resets.wrapping_add(1)))
             .handler(Handler::read("latency", move || {
                 format!("{:?}", Duration::from_nanos(read_latency.latency_ns.load(Relaxed)))
             }))
@@ -87,8 +87,7 @@ struct LinkUnqueue {
     free_ns: u64,
     held: Held,
     size: Arc<Count>,
-    resets: Setting<u32>,
-    seen: u32,
+    resets: Resets,
 }
 
 impl LinkUnqueue {
@@ -104,9 +103,7 @@ impl LinkUnqueue {
 
 impl Element for LinkUnqueue {
     fn poll(&mut self, batch: &mut Batch, inputs: &mut dyn Inputs, cx: &mut Context<'_>) {
-        let resets = self.resets.get();
-        if resets != self.seen {
-            self.seen = resets;
+        if self.resets.came() {
             self.empty(DropReason::Discarded, cx);
         }
         let latency_ns = self.link.latency_ns.load(Relaxed);

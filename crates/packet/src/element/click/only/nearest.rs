@@ -1,6 +1,7 @@
 //! Queues near an element: those that its packets come to first, and how full they are.
 //!
-//! Source: Click's `RED` and `CoDel`, which look for queues so unless `QUEUES` names them: behind themselves, else before themselves.
+//! Source: Click's `RED` and `CoDel`, which look for queues so unless `QUEUES` names them: behind themselves, else
+//! before themselves.
 
 use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
@@ -46,9 +47,7 @@ impl Queues {
                 for word in arg.words() {
                     let name: String = setup.args.read(&word, "QUEUES")?;
                     match setup.element(&name) {
-                        Some((number, class)) if is_queue(setup, number) => {
-                            found.push((number, class))
-                        }
+                        Some((number, _)) if is_queue(setup, number) => found.push(number),
                         _ => {
                             return Err(setup
                                 .args
@@ -60,8 +59,7 @@ impl Queues {
             None => {
                 let behind = near(setup, true);
                 is_behind = !behind.is_empty();
-                let numbers = if is_behind { behind } else { near(setup, false) };
-                found.extend(numbers.into_iter().map(|number| (number, "")));
+                found = if is_behind { behind } else { near(setup, false) };
             }
         }
         // Outside of a configuration there is nothing to look at.
@@ -72,8 +70,8 @@ impl Queues {
         }
         let elements = setup.around.configuration.map_or(&[][..], |all| all.elements());
         let names: String =
-            found.iter().map(|(number, _)| format!("{}\n", elements[*number].name)).collect();
-        let lengths = found.iter().map(|(number, _)| setup.shared::<Length>(*number)).collect();
+            found.iter().map(|&number| format!("{}\n", elements[number].name)).collect();
+        let lengths = found.iter().map(|&number| setup.shared::<Length>(number)).collect();
         Ok(Self { lengths, names: names.into(), behind: is_behind })
     }
 

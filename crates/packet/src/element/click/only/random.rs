@@ -1,17 +1,17 @@
-//! Packets by chance: `RandomSample(P)` passes a part of them, `RandomSwitch` sends each to any output, `RandomBitErrors(P)` damages
-//! them; `RandomSeed` is taken.
+//! Packets by chance: `RandomSample(P)` passes a part of them, `RandomSwitch` sends each to any output,
+//! `RandomBitErrors(P)` damages them.
 //!
 //! Source: Click's elements of these names. The numbers are the same in each run (xorshift64).
 
 use super::each::sorting;
-use crate::element::support::setting::{Setting, value};
+use crate::element::support::setting::{Setting, Word, value};
 use crate::frame::counters::{Count, PerWorker};
 use crate::frame::{Batch, DropReason};
 use crate::graph::{Context, Element, ElementClass, Exit, Made};
 use crate::handler::Handler;
-use crate::language::ClassSpec;
+use crate::language::{ClassSpec, Value};
+use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Generator of numbers.
 #[derive(Clone)]
@@ -39,32 +39,30 @@ impl Random {
     }
 }
 
-/// A probability that handlers change: the bits of a real number. Relaxed: nothing else depends on it.
-#[derive(Clone)]
-struct Chance(Arc<AtomicU64>);
+/// A probability, from 0 to 1.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Chance(pub(crate) f64);
 
-impl Chance {
-    fn new(chance: f64) -> Result<Self, String> {
-        let set = Self(Arc::default());
-        set.set(chance).map(|()| set)
+impl Value for Chance {
+    fn read(text: &str) -> Result<Self, String> {
+        let chance = f64::read(text)?;
+        let possible = (0.0..=1.0).contains(&chance);
+        possible.then_some(Self(chance)).ok_or_else(|| "no probability: 0 to 1 are possible".into())
     }
+}
 
-    fn set(&self, chance: f64) -> Result<(), String> {
-        if !(0.0..=1.0).contains(&chance) {
-            return Err("0 to 1 are possible".into());
-        }
-        self.0.store(chance.to_bits(), Relaxed);
-        Ok(())
+impl fmt::Display for Chance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
+}
 
-    fn get(&self) -> f64 {
-        f64::from_bits(self.0.load(Relaxed))
+impl Word for Chance {
+    fn to_word(self) -> u64 {
+        self.0.to_bits()
     }
-
-    fn handled(&self, made: Made, name: &'static str) -> Made {
-        let (shown, set) = (self.clone(), self.clone());
-        made.handler(Handler::read(name, move || shown.get().to_string()))
-            .handler(Handler::write(name, move |text| set.set(value(text)?)))
+    fn of_word(word: u64) -> Self {
+        Self(f64::from_bits(word))
     }
 }
 
@@ -73,17 +71,17 @@ pub(crate) const SAMPLE: ElementClass = sorting(
     &["sampled", "others"],
     "passes a part of packets at random",
     |setup| {
-        let chance = setup.args.optional::<f64>("P");
-        let sample = setup.args.keyword::<f64>("SAMPLE");
-        let drop = setup.args.keyword::<f64>("DROP");
+        let chance = setup.args.optional::<Chance>("P");
+        let sample = setup.args.keyword::<Chance>("SAMPLE");
+        let drop = setup.args.keyword::<Chance>("DROP");
         let active = setup.args.keyword("ACTIVE");
         setup.args.finish()?;
         let chance = match (chance?.or(sample?), drop?) {
             (Some(chance), None) => chance,
-            (None, Some(drop)) => 1.0 - drop,
+            (None, Some(Chance(drop))) => Chance(1.0 - drop),
             _ => return Err(setup.args.refuse_all("give one of P, SAMPLE and DROP")),
         };
-        let chance = Chance::new(chance).map_err(|words| setup.args.refuse_all(&words))?;
+        let chance = Setting::new(chance);
         let active = Setting::new(active?.unwrap_or(true));
         let exit = setup.exit(1, DropReason::Discarded);
         let drops = setup.keep::<PerWorker<Count>>();
@@ -100,14 +98,17 @@ pub(crate) const SAMPLE: ElementClass = sorting(
         let (shown, set) = (chance.clone(), chance.clone());
         let made = made
             .counter("drops", &drops)
-            .handler(Handler::read("drop_prob", move || (1.0 - shown.get()).to_string()))
-            .handler(Handler::write("drop_prob", move |text| set.set(1.0 - value::<f64>(text)?)));
+            .handler(Handler::read("drop_prob", move || (1.0 - shown.get().0).to_string()))
+            .handler(Handler::write("drop_prob", move |text| {
+                set.set(Chance(1.0 - value::<Chance>(text)?.0));
+                Ok(())
+            }));
         Ok(active.handled(chance.handled(made, "sampling_prob"), "active"))
     },
 );
 
 struct Sample {
-    chance: Chance,
+    chance: Setting<Chance>,
     active: Setting<bool>,
     exit: Exit,
     random: Random,
@@ -119,7 +120,7 @@ impl Element for Sample {
         if !self.active.get() {
             return;
         }
-        let chance = self.chance.get();
+        let Chance(chance) = self.chance.get();
         for i in 0..batch.len() {
             if self.random.real() >= chance {
                 self.drops.add(1);
@@ -157,7 +158,7 @@ pub(crate) const BIT_ERRORS: ElementClass = ElementClass {
     spec: ClassSpec::new("RandomBitErrors", "1/1", "a/a", "x/x"),
     summary: "changes bits of packets at random",
     configure: |setup| {
-        let chance = setup.args.positional::<f64>("P");
+        let chance = setup.args.positional::<Chance>("P");
         let kind = setup.args.optional::<String>("KIND");
         let active = setup.args.optional("ACTIVE");
         setup.args.finish()?;
@@ -167,7 +168,7 @@ pub(crate) const BIT_ERRORS: ElementClass = ElementClass {
             Some("clear") => Damage::Clear,
             Some(_) => return Err(setup.args.refuse_all("KIND: flip, set or clear are possible")),
         };
-        let chance = Chance::new(chance?).map_err(|words| setup.args.refuse_all(&words))?;
+        let chance = Setting::new(chance?);
         let active = Setting::new(active?.unwrap_or(true));
         let made = Made::new({
             let (chance, active) = (chance.clone(), active.clone());
@@ -201,7 +202,7 @@ impl Damage {
 }
 
 struct BitErrors {
-    chance: Chance,
+    chance: Setting<Chance>,
     kind: Damage,
     active: Setting<bool>,
     random: Random,
@@ -209,7 +210,7 @@ struct BitErrors {
 
 impl Element for BitErrors {
     fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
-        let chance = self.chance.get();
+        let Chance(chance) = self.chance.get();
         if !self.active.get() || chance <= 0.0 {
             return;
         }

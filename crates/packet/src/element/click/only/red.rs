@@ -1,19 +1,19 @@
-//! Random early detection: `RED(MIN_THRESH, MAX_THRESH, MAX_P)` ends packets at random, the more the longer the queues
+//! Random early detection: `RED(MIN_THRESH, MAX_THRESH, MAX_P)` drops packets at random, the more the longer the queues
 //! near it are on average; `AdaptiveRED(TARGET, MAX_P)` finds the probability for a length that is wanted.
 //!
 //! Source: Click's elements of these names; Floyd and Jacobson, 1993; Floyd, Gummadi, Shenker, Adaptive RED, 2001. The
-//! average moves by 2^-`STABILITY` (4) of the difference at each packet. Below the first threshold none ends, at the
-//! second `MAX_P` of them, beyond it all, or with `GENTLE true` ever more up to twice the threshold. What ends leaves
-//! by the second output, where it is used. Queues are those behind the element, else those before it
-//! ([`super::nearest`]). Each worker has its average.
+//! average moves by 2^-`STABILITY` (4) of the difference at each packet. Below the first threshold none is dropped, at
+//! the second `MAX_P` of them, beyond it all, or with `GENTLE true` ever more up to twice the threshold. What it drops
+//! leaves by the second output, where it is used. Queues are those behind the element, else those before it. Each
+//! worker has its average.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::each::sorting;
 use super::nearest::Queues;
-use super::random::Random;
-use crate::element::support::setting::{Setting, value};
+use super::random::{Chance, Random};
+use crate::element::support::setting::Setting;
 use crate::frame::counters::{Count, PerWorker};
 use crate::frame::{Batch, DropReason};
 use crate::graph::{Context, Element, ElementClass, Exit, Made, Setup};
@@ -21,10 +21,10 @@ use crate::handler::Handler;
 use crate::language::ConfigError;
 
 pub(crate) const RED: ElementClass =
-    sorting("RED", OUTPUTS, "ends packets at random while queues are long", |setup| {
+    sorting("RED", OUTPUTS, "drops packets at random while queues are long", |setup| {
         let min = setup.args.positional::<u32>("MIN_THRESH");
         let max = setup.args.positional::<u32>("MAX_THRESH");
-        let probability = setup.args.positional::<f64>("MAX_P");
+        let probability = setup.args.positional::<Chance>("MAX_P");
         let gentle = setup.args.keyword("GENTLE");
         let (min, max, probability) = (min?, max?, probability?);
         if max < min {
@@ -37,10 +37,10 @@ pub(crate) const RED: ElementClass =
 pub(crate) const ADAPTIVE: ElementClass =
     sorting("AdaptiveRED", OUTPUTS, "RED that keeps queues at a length", |setup| {
         let target = setup.args.positional::<u32>("TARGET");
-        let probability = setup.args.optional::<f64>("MAX_P");
+        let probability = setup.args.optional::<Chance>("MAX_P");
         let target = target?.max(10);
         let max = target.saturating_add(target / 2);
-        let shared = Shared::new(target / 2, max, probability?.unwrap_or(0.02), true);
+        let shared = Shared::new(target / 2, max, probability?.unwrap_or(Chance(0.02)), true);
         configure(setup, shared, true)
     });
 
@@ -51,8 +51,8 @@ fn configure(setup: &mut Setup<'_>, shared: Shared, adaptive: bool) -> Result<Ma
     let queues = Queues::read(setup);
     setup.args.finish()?;
     let stability = stability?.unwrap_or(4);
-    if stability > 16 || !(0.0..=1.0).contains(&shared.probability()) {
-        return Err(setup.args.refuse_all("MAX_P: 0 to 1, and STABILITY: 0 to 16 are possible"));
+    if stability > 16 {
+        return Err(setup.args.refuse_all("STABILITY: 0 to 16 are possible"));
     }
     let (queues, shared) = (queues?, Arc::new(shared));
     let exit = setup.exit(1, DropReason::QueueFull);
@@ -83,20 +83,11 @@ fn handled(
     drops: Arc<PerWorker<Count>>,
 ) -> Made {
     let names = queues.names.clone();
-    let [average, read, write, stats] = [(); 4].map(|()| shared.clone());
+    let [average, stats] = [(); 2].map(|()| shared.clone());
     let lengths = queues.clone();
     let made = made
         .handler(Handler::read("queues", move || names.to_string()))
         .handler(Handler::read("avg_queue_size", move || format!("{:.3}", average.average())))
-        .handler(Handler::read("max_p", move || read.probability().to_string()))
-        .handler(Handler::write("max_p", move |text| {
-            let probability = value::<f64>(text)?;
-            if !(0.0..=1.0).contains(&probability) {
-                return Err("0 to 1 are possible".into());
-            }
-            write.set_probability(probability);
-            Ok(())
-        }))
         .handler(Handler::read("stats", move || {
             format!(
                 "{} current queue\n{:.3} avg queue\n{} drops\n",
@@ -105,6 +96,7 @@ fn handled(
                 drops.sum(Count::read)
             )
         }));
+    let made = shared.max_p.handled(made, "max_p");
     shared.max.handled(shared.min.handled(made, "min_thresh"), "max_thresh")
 }
 
@@ -112,24 +104,16 @@ fn handled(
 struct Shared {
     min: Setting<u32>,
     max: Setting<u32>,
-    /// Bits of a real number. Relaxed: nothing else depends on these two.
-    max_p: AtomicU64,
+    max_p: Setting<Chance>,
+    /// Bits of a real number. Relaxed: nothing else depends on it.
     average: AtomicU64,
     gentle: bool,
 }
 
 impl Shared {
-    fn new(min: u32, max: u32, probability: f64, gentle: bool) -> Self {
-        let (max_p, average) = (AtomicU64::new(probability.to_bits()), AtomicU64::new(0));
+    fn new(min: u32, max: u32, probability: Chance, gentle: bool) -> Self {
+        let (max_p, average) = (Setting::new(probability), AtomicU64::new(0));
         Self { min: Setting::new(min), max: Setting::new(max), max_p, average, gentle }
-    }
-
-    fn probability(&self) -> f64 {
-        f64::from_bits(self.max_p.load(Relaxed))
-    }
-
-    fn set_probability(&self, probability: f64) {
-        self.max_p.store(probability.to_bits(), Relaxed);
     }
 
     fn average(&self) -> f64 {
@@ -158,7 +142,7 @@ impl Red {
     fn ends(&mut self) -> bool {
         let shared = &self.shared;
         let (min, max) = (f64::from(shared.min.get()), f64::from(shared.max.get()));
-        let max_p = shared.probability();
+        let Chance(max_p) = shared.max_p.get();
         let chance = if self.average <= min {
             self.since = 0;
             return false;
@@ -187,11 +171,11 @@ impl Red {
         self.adapted_ns = now_ns;
         let (min, max) = (f64::from(self.shared.min.get()), f64::from(self.shared.max.get()));
         let (low, high) = (min + 0.4 * (max - min), min + 0.6 * (max - min));
-        let p = self.shared.probability();
+        let Chance(p) = self.shared.max_p.get();
         if self.average > high && p <= 0.5 {
-            self.shared.set_probability(p + (p / 4.0).min(0.01));
+            self.shared.max_p.set(Chance(p + (p / 4.0).min(0.01)));
         } else if self.average < low && p >= 0.01 {
-            self.shared.set_probability(p * 0.9);
+            self.shared.max_p.set(Chance(p * 0.9));
         }
     }
 }
@@ -289,7 +273,7 @@ mod tests {
         let p: f64 = rig.read("r.max_p").parse().unwrap();
         assert!(p > 0.02, "{p}");
         assert!(refused(&RED, "9, 5, .1").contains("MAX_THRESH is below"));
-        assert!(refused(&RED, "1, 5, 2").contains("MAX_P: 0 to 1"));
+        assert!(refused(&RED, "1, 5, 2").contains("no probability: 0 to 1"));
     }
 
     #[test]

@@ -50,7 +50,7 @@ fn put(bytes: &mut [u8], at: usize, value: u16) {
 }
 
 /// Gives the packet whose IPv4 header `ip` begins with other ends; its checksums follow.
-pub(super) fn rewrite(ip: &mut [u8], from: FlowId, to: FlowId, ports: bool) {
+pub(crate) fn rewrite(ip: &mut [u8], from: FlowId, to: FlowId, ports: bool) {
     let Some(sum) = word(ip, 10) else { return };
     let sum = update_long(update_long(sum, from.src, to.src), from.dst, to.dst);
     put(ip, 10, sum);

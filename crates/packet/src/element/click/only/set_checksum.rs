@@ -1,11 +1,12 @@
 //! Checksums anew: `SetIPChecksum` that of the IPv4 header, `SetTCPChecksum` and `SetUDPChecksum` those behind it.
 //!
-//! Source: Click's elements of these names. What is no such packet, or not whole, ends (`SetUDPChecksum`: leaves by its second
-//! output, where that is used); later fragments pass. `FIXOFF` is taken and changes nothing.
+//! Source: Click's elements of these names. What is no such packet, or not whole, is dropped (`SetUDPChecksum`: leaves
+//! by its second output, where that is used); later fragments pass. `FIXOFF true` corrects a data offset of TCP that
+//! leads out of the packet.
 
+use super::checksums::fill_checksums;
 use super::each::{class, counted, each, sorting};
 use super::seen::Seen;
-use super::summary::fill_checksums;
 use crate::frame::DropReason;
 use crate::frame::wire::Ip4;
 use crate::frame::wire::checksum::checksum;
@@ -37,15 +38,15 @@ pub(crate) const IP: ElementClass =
     });
 
 pub(crate) const TCP: ElementClass = class("SetTCPChecksum", "writes TCP checksums", |setup| {
-    setup.args.optional::<bool>("FIXOFF")?;
+    let fixes = setup.args.optional("FIXOFF");
     let exit = setup.exit(u16::MAX, DropReason::TooShort);
-    transport(setup, PROTOCOL_TCP, 20, exit)
+    transport(setup, PROTOCOL_TCP, 20, exit, fixes?.unwrap_or(false))
 });
 
 pub(crate) const UDP: ElementClass =
     sorting("SetUDPChecksum", &["out", "bad"], "writes UDP checksums", |setup| {
         let exit = setup.exit(1, DropReason::TooShort);
-        transport(setup, PROTOCOL_UDP, 8, exit)
+        transport(setup, PROTOCOL_UDP, 8, exit, false)
     });
 
 fn transport(
@@ -53,6 +54,7 @@ fn transport(
     protocol: u8,
     least: usize,
     exit: Exit,
+    fixes: bool,
 ) -> Result<Made, ConfigError> {
     setup.args.finish()?;
     each(move |batch, i| {
@@ -72,11 +74,22 @@ fn transport(
                 let packet = &mut batch.bytes_mut(i)[network..network + length];
                 // The header's own is left as it is.
                 let own = [packet[10], packet[11]];
+                if fixes {
+                    fix_offset(&mut packet[..]);
+                }
                 fill_checksums(packet);
                 packet[10..12].copy_from_slice(&own);
             }
         }
     })
+}
+
+/// Makes the data offset of a TCP packet one that leads into it.
+fn fix_offset(ip: &mut [u8]) {
+    let header = usize::from(ip[0] & 15) * 4;
+    let Some(tcp) = ip.get_mut(header..).filter(|tcp| tcp.len() >= 20) else { return };
+    let most = u8::try_from(tcp.len() / 4).unwrap_or(15).min(15);
+    tcp[12] = (tcp[12] >> 4).clamp(5, most) << 4 | tcp[12] & 15;
 }
 
 #[cfg(test)]
@@ -96,6 +109,13 @@ mod tests {
         let mut frame = frame_v4("10.0.0.1", "192.0.2.7", 64, 6, &tcp);
         frame[24..26].fill(9);
         assert_eq!(rig.receive("a", &[&frame])[0].0, "x");
+        let offset = |config, value: u8| {
+            let mut frame = frame.clone();
+            frame[46] = value;
+            run(&TCP, config, 14, &[&frame]).bytes(0)[46]
+        };
+        assert_eq!([0x31, 0x51, 0xf1].map(|value| offset("true", value)), [0x51, 0x51, 0xa1]);
+        assert_eq!(offset("false", 0x31), 0x31);
         let udp = frame_v4("10.0.0.1", "192.0.2.7", 64, 17, &[0, 1, 0, 2, 0, 12, 9, 9, 1, 2, 3, 4]);
         assert_eq!(rig.receive("b", &[&udp])[0].0, "x");
         assert_eq!(rig.receive("b", &[&frame])[0].0, "y");

@@ -1,8 +1,9 @@
-//! Headers cut off as far as they are known: `StripIPHeader`, `StripToNetworkHeader`; `UnstripIPHeader` brings the IPv4 header
-//! back. `MarkMACHeader` passes packets: their link header is where they begin.
+//! Headers cut off as far as they are known: `StripIPHeader`, `StripToNetworkHeader`; `UnstripIPHeader` brings the IPv4
+//! header back. `MarkMACHeader(OFFSET, LENGTH)` notes where the link header ends, and so where the network header
+//! begins; without `LENGTH` it changes nothing.
 //!
-//! Source: Click's elements of these names. Differs: how long the header was is not noted. The bytes that were cut off are
-//! searched for one with a correct checksum; without one, 20 bytes come back.
+//! Source: Click's elements of these names. Differs: how long the header was is not noted. The bytes that were cut off
+//! are searched for one with a correct checksum; without one, 20 bytes come back.
 
 use super::each::{class, each};
 use crate::element::click::front::{cut, grow};
@@ -60,17 +61,30 @@ pub(crate) const TO_NETWORK: ElementClass =
     });
 
 pub(crate) const MARK_MAC: ElementClass =
-    class("MarkMACHeader", "passes packets: their link header is where they begin", |setup| {
-        setup.args.optional::<u32>("OFFSET")?;
-        setup.args.optional::<u32>("LENGTH")?;
+    class("MarkMACHeader", "marks where the link header of packets stops", |setup| {
+        let offset = setup.args.optional::<u8>("OFFSET");
+        let length = setup.args.optional::<u8>("LENGTH");
         setup.args.finish()?;
-        each(|_, _| ())
+        let (offset, length) = (offset?.unwrap_or(0), length?.unwrap_or(0));
+        let network = offset.saturating_add(length);
+        each(move |batch, i| {
+            if length > 0 {
+                batch.meta_mut()[i].network = network;
+            }
+        })
     });
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::testing::{Rig, World, frame_v4, run};
+
+    #[test]
+    fn the_link_header_ends_where_it_is_marked() {
+        let frame = frame_v4("10.0.0.1", "192.0.2.7", 64, 17, &[0; 8]);
+        let network = |config| run(&MARK_MAC, config, 3, &[&frame]).meta()[0].network;
+        assert_eq!(["", "2", "0, 14", "4, 14"].map(network), [3, 3, 14, 18]);
+    }
 
     #[test]
     fn headers_go_and_come_back() {

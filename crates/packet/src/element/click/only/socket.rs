@@ -1,13 +1,14 @@
-//! Packets by sockets of the host: `Socket(TYPE, ADDR, PORT)` receives and sends, `FromSocket` receives alone, `ToSocket` sends alone.
+//! Packets by sockets of the host: `Socket(TYPE, ADDR, PORT)` receives and sends, `FromSocket` receives alone,
+//! `ToSocket` sends alone.
 //!
-//! Source: Click's elements of these names. `TYPE` is `TCP`, `UDP`, `UNIX` or `UNIX_DGRAM`; the last two take a `FILENAME`. Without outputs,
-//! with a local address (`LOCAL_ADDR`, `LOCAL_PORT`, `LOCAL_FILENAME`) or `CLIENT true` it connects, else it listens; a server of a stream has one
-//! client at a time. Each is a device of driver `socket`. `SNAPLEN`, `NODELAY`, `SNDBUF`, `RCVBUF`, `TIMESTAMP`, `VERBOSE`, `HEADROOM` and `PROPER` are
-//! taken with a warning. Differs: `ALLOW` and `DENY` are refused, a packet filter of the host does that; names of hosts are not resolved.
+//! Source: Click's elements of these names. `TYPE` is `TCP`, `UDP`, `UNIX` or `UNIX_DGRAM`; the last two take a
+//! `FILENAME`. Without outputs, with a local address (`LOCAL_ADDR`, `LOCAL_PORT`, `LOCAL_FILENAME`) or `CLIENT true` it
+//! connects, else it listens; a server of a stream has one client at a time. Each is a device of driver `socket`.
+//! Differs: `ALLOW` and `DENY` are refused, a packet filter of the host does that; names of hosts are not resolved.
 
 use std::net::Ipv4Addr;
 
-use super::device::{ignore, port};
+use super::device::port;
 use crate::graph::{ElementClass, Made, Setup};
 use crate::language::{ClassSpec, ConfigError};
 
@@ -17,7 +18,16 @@ pub(crate) const TO: ElementClass = class("ToSocket", "1/0", "a/a");
 
 const fn class(name: &'static str, ports: &'static str, processing: &'static str) -> ElementClass {
     ElementClass {
-        spec: ClassSpec::new(name, ports, processing, "x/y"),
+        spec: ClassSpec::new(name, ports, processing, "x/y").ignores(&[
+            "SNAPLEN",
+            "NODELAY",
+            "SNDBUF",
+            "RCVBUF",
+            "TIMESTAMP",
+            "VERBOSE",
+            "HEADROOM",
+            "PROPER",
+        ]),
         summary: "packets by a socket of the host",
         configure,
     }
@@ -58,16 +68,17 @@ fn configure(setup: &mut Setup<'_>) -> Result<Made, ConfigError> {
             setup.args.refuse(&arg, &words);
         }
     }
-    ignore(
-        setup,
-        &["SNAPLEN", "NODELAY", "SNDBUF", "RCVBUF", "TIMESTAMP", "VERBOSE", "HEADROOM", "PROPER"],
-    );
     setup.args.finish()?;
     let (remote, local) = (remote?, local?);
     let connects = client?.unwrap_or(setup.outputs == 0 || local.is_some() && setup.inputs > 0);
     let role = if connects { "client" } else { "server" };
     let mut what = format!("{name},{role},{remote}");
-    if let Some(local) = local.filter(|_| connects) {
+    if let Some(local) = local {
+        if !connects {
+            let words =
+                "a socket that listens has no other address of its own: CLIENT true connects";
+            return Err(setup.args.refuse_all(words));
+        }
         what += &format!(",{local}");
     }
     let device = setup.name().replace('/', "-");
@@ -100,6 +111,8 @@ mod tests {
             ("y", "c")
         );
         assert!(refused(&CLASS, "SCTP, 1.2.3.4, 5").contains("TCP, UDP, UNIX"));
+        let both = refused(&CLASS, "UDP, 1.2.3.4, 5, 1.2.3.5, 6, CLIENT false");
+        assert!(both.contains("has no other address"), "{both}");
         assert!(
             refused(&CLASS, "TCP, 1.2.3.4, 5, ALLOW x").contains("a packet filter of the host")
         );

@@ -226,7 +226,8 @@ fn elements() {
 fn click() {
     let path = "testdata/click/classes.tsv";
     let rows = std::fs::read_to_string(fingerpost_tests::root().join(path)).unwrap();
-    let is_here = |name: &str| ELEMENTS.iter().any(|class| class.spec.name == name);
+    let find = |name: &str| ELEMENTS.iter().find(|class| class.spec.name == name);
+    let is_here = |name: &str| find(name).is_some();
     let mut page = format!("# Classes of Click\n\n{MADE}");
     let (mut all, mut here, mut other) = (0, 0, 0);
     let mut table = String::from("| class | group | here |\n|---|---|---|\n");
@@ -240,7 +241,10 @@ fn click() {
             "{path}: {name}: a note is for classes that are not here"
         );
         let words = match note.strip_prefix("= ") {
-            _ if note.is_empty() => "yes".to_owned(),
+            _ if note.is_empty() => match find(name).map_or(&[][..], |class| class.spec.ignored) {
+                [] => "yes".to_owned(),
+                ignored => format!("yes; without effect: `{}`", ignored.join("`, `")),
+            },
             Some(known) => {
                 assert!(is_here(known), "{path}: {name}: there is no `{known}`");
                 other += 1;

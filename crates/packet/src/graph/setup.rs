@@ -31,6 +31,14 @@ pub struct ElementClass {
     pub configure: fn(&mut Setup<'_>) -> Result<Made, ConfigError>,
 }
 
+impl ElementClass {
+    /// Accepts keywords without effect: see [`ClassSpec::ignored`].
+    #[must_use]
+    pub const fn ignores(self, ignored: &'static [&'static str]) -> Self {
+        Self { spec: self.spec.ignores(ignored), ..self }
+    }
+}
+
 /// Rows that a graph may name: those of this crate, or what a program joins of several.
 #[derive(Clone, Copy, Debug)]
 pub struct Registry {

@@ -121,6 +121,22 @@ impl<'a> Args<'a> {
         Self { element, class, text, given, next, keyed, known, positions, problems, wrong: false }
     }
 
+    /// Accepts keywords that have no effect, with a warning that names those that are given.
+    #[must_use]
+    pub fn ignoring(mut self, names: &[&'static str]) -> Self {
+        let mut given = Vec::new();
+        for name in names {
+            // Twice is as good as once.
+            if !matches!(self.find(name), (None, _)) {
+                given.push(*name);
+            }
+        }
+        if !given.is_empty() {
+            self.warn_all(&format!("{}: no effect here", given.join(", ")));
+        }
+        self
+    }
+
     /// The next argument, which must be there. It may also be given by its name as a keyword.
     ///
     /// # Errors
@@ -271,6 +287,15 @@ impl<'a> Args<'a> {
     }
 
     fn by_keyword(&mut self, name: &'static str) -> Result<Option<Arg<'a>>, ConfigError> {
+        let (found, again) = self.find(name);
+        match again {
+            Some(arg) => Err(self.refuse(&arg, &format!("{name} is given twice"))),
+            None => Ok(found),
+        }
+    }
+
+    /// The arguments of a keyword: the first, and one more.
+    fn find(&mut self, name: &'static str) -> (Option<Arg<'a>>, Option<Arg<'a>>) {
         self.known.push(name);
         let (mut found, mut again) = (None, None);
         for n in 0..self.keyed.len() {
@@ -286,10 +311,7 @@ impl<'a> Args<'a> {
                 Some(_) => again = again.or(Some(arg)),
             }
         }
-        match again {
-            Some(arg) => Err(self.refuse(&arg, &format!("{name} is given twice"))),
-            None => Ok(found),
-        }
+        (found, again)
     }
 }
 

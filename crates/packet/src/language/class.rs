@@ -19,6 +19,8 @@ pub struct ClassSpec {
     pub output_names: &'static [&'static str],
     /// What the elements are to others.
     pub role: Role,
+    /// Keywords that Click's class has, and that have no effect here: they are accepted with a warning.
+    pub ignored: &'static [&'static str],
 }
 
 /// What elements of a class are to others, which know no class by its name.
@@ -43,7 +45,7 @@ impl ClassSpec {
         processing: &'static str,
         flow: &'static str,
     ) -> Self {
-        Self { name, ports, processing, flow, output_names: &[], role: Role::Step }
+        Self { name, ports, processing, flow, output_names: &[], role: Role::Step, ignored: &[] }
     }
 
     /// Names the first outputs.
@@ -56,6 +58,12 @@ impl ClassSpec {
     #[must_use]
     pub const fn role(self, role: Role) -> Self {
         Self { role, ..self }
+    }
+
+    /// Accepts keywords without effect.
+    #[must_use]
+    pub const fn ignores(self, ignored: &'static [&'static str]) -> Self {
+        Self { ignored, ..self }
     }
 }
 

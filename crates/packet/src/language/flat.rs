@@ -96,7 +96,8 @@ impl Configuration {
     /// Arguments of an element, to be read; errors go to `problems`.
     pub fn args<'a>(&'a self, element: usize, problems: &'a mut Problems) -> Args<'a> {
         let element = &self.elements[element];
-        Args::new(&element.name, element.class.name, &element.config, problems)
+        let args = Args::new(&element.name, element.class.name, &element.config, problems);
+        args.ignoring(element.class.ignored)
     }
 
     /// What its elements may open.

@@ -339,7 +339,7 @@ fn configured(class: &ElementClass, config: &str) -> Result<Made, String> {
     let text = Text::of(&sources, Span { source, start: 0, end });
     let mut problems = Problems::default();
     let mut setup = Setup {
-        args: Args::new("e", class.spec.name, &text, &mut problems),
+        args: Args::new("e", class.spec.name, &text, &mut problems).ignoring(class.spec.ignored),
         inputs: 1,
         outputs: 8,
         gateways: &Arc::default(),

@@ -2,7 +2,7 @@
 //!
 //! Source: Click's elements of these names; RFC 1812, 5.2.2, RFC 8200, 3. What is behind the length that a
 //! packet states is cut off. A packet that is right has its network header noted, and no gateway: it goes
-//! to its own destination. One that is not goes to output 1, or ends here.
+//! to its own destination. One that is not goes to output 1, or is dropped.
 //!
 //! Of sources, those are refused that are listed, as Click does, and none where none is. For IPv4 a good destination
 //! excepts a packet: `INTERFACES 10.0.0.1/24` means the broadcast address of that prefix, 0.0.0.0 and 255.255.255.255
@@ -12,8 +12,7 @@
 //!
 //! `IPInputCombo(COLOR, ...)` takes whole Ethernet frames: it paints them, and cuts the Ethernet header off as well.
 //!
-//! `VERBOSE` and `DETAILS` are taken, and change nothing: drops are counted by reason in any case, and the path
-//! of packets writes no lines.
+//! Drops are counted by reason; the path of packets writes no lines.
 //!
 //! Cost: a line of the frame, and a comparison with each listed source.
 
@@ -98,7 +97,9 @@ pub(crate) const CLASS6: ElementClass = ElementClass {
 
 const fn spec(name: &'static str) -> ClassSpec {
     let output_names = &["out", "bad"];
-    ClassSpec::new(name, "1/1-2", "a/ah", "x/x").outputs(output_names)
+    ClassSpec::new(name, "1/1-2", "a/ah", "x/x")
+        .outputs(output_names)
+        .ignores(&["VERBOSE", "DETAILS"])
 }
 
 /// Addresses and offset, where they are given.
@@ -125,11 +126,7 @@ fn old_form<A: Value>(setup: &mut Setup<'_>, name: &str) -> Result<Old<A>, Confi
 /// What both take, and that this was all: the offset, which may have been given without its keyword.
 fn common(setup: &mut Setup<'_>, given: Option<u8>) -> Result<u8, ConfigError> {
     let offset = setup.args.keyword("OFFSET");
-    let verbose = setup.args.keyword::<bool>("VERBOSE");
-    let details = setup.args.keyword::<bool>("DETAILS");
     setup.args.finish()?;
-    verbose?;
-    details?;
     Ok(offset?.or(given).unwrap_or(0))
 }
 

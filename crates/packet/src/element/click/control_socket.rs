@@ -8,7 +8,11 @@ use crate::handler::control_socket::{Listen, SessionOptions};
 use crate::language::{ClassSpec, ConfigError};
 
 pub(crate) const CLASS: ElementClass = ElementClass {
-    spec: ClassSpec::new("ControlSocket", "0/0", "a/a", "x/x"),
+    spec: ClassSpec::new("ControlSocket", "0/0", "a/a", "x/x").ignores(&[
+        "VERBOSE",
+        "RETRY_WARNINGS",
+        "RETRIES",
+    ]),
     summary: "opens the handlers of all elements to programs, by TCP or a Unix socket",
     configure: |setup| {
         let (listen, read_only) = read(setup)?;
@@ -23,12 +27,7 @@ fn read(setup: &mut Setup<'_>) -> Result<(Listen, bool), ConfigError> {
     let place = args.positional_arg("PORT");
     let read_only = args.keyword("READONLY");
     let localhost = args.keyword("LOCALHOST");
-    // Of Click's, and without a meaning here: the first try tells all that can be told.
-    let ignored = [args.keyword::<bool>("VERBOSE"), args.keyword::<bool>("RETRY_WARNINGS")];
-    let retries = args.keyword::<u32>("RETRIES");
     args.finish()?;
-    ignored.into_iter().try_for_each(|given| given.map(drop))?;
-    retries?;
     let place = place?;
     let text: String = args.read(&place, "PORT")?;
     let read_only = read_only?.unwrap_or(false);

@@ -1,8 +1,8 @@
 //! Writes packets to the standard error, a line each: for who builds a graph and wants to see.
 //!
-//! Source: Click's `Print`: a label, the length, and the first bytes in hexadecimal, or as text with `CONTENTS ASCII`; none with
-//! `CONTENTS NONE`. One of the few elements that do
-//! more than a router should do for a packet; it is not for graphs that carry load.
+//! Source: Click's `Print`: a label, the length, and the first bytes in hexadecimal, or as text with `CONTENTS ASCII`;
+//! none with `CONTENTS NONE`. One of the few elements that do more than a router should do for a packet; it is not for
+//! graphs that carry load.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,12 @@ use crate::graph::{Context, Element, ElementClass, Made};
 use crate::language::ClassSpec;
 
 pub(crate) const CLASS: ElementClass = ElementClass {
-    spec: ClassSpec::new("Print", "1/1", "a/a", "x/x"),
+    spec: ClassSpec::new("Print", "1/1", "a/a", "x/x").ignores(&[
+        "TIMESTAMP",
+        "PRINTANNO",
+        "CPU",
+        "HEADROOM",
+    ]),
     summary: "writes packets to the standard error",
     configure: |setup| {
         let label = setup.args.optional::<String>("LABEL");
@@ -29,9 +34,6 @@ pub(crate) const CLASS: ElementClass = ElementClass {
                 _ => return Err(setup.args.refuse(&arg, "CONTENTS: HEX, ASCII or NONE")),
             },
         };
-        for ignored in ["TIMESTAMP", "PRINTANNO", "CPU", "HEADROOM"] {
-            setup.args.keyword::<bool>(ignored)?;
-        }
         setup.args.finish()?;
         let label = label?.unwrap_or_default();
         let [bytes, length] = lengths;

@@ -9,14 +9,18 @@
 
 use super::ether_input::AHEAD;
 #[cfg(feature = "click")]
-use crate::element::click::only::device;
+use crate::element::click::only::device::{self, IGNORED};
 use crate::frame::wire::Ether;
 use crate::frame::{BATCH, Batch, FLAG_LINK_MULTICAST, Note};
 use crate::graph::{Context, Element, ElementClass, Inputs, Made, Receives, Setup};
 use crate::language::{ClassSpec, ConfigError};
 
+/// Keywords without effect: none without Click's elements.
+#[cfg(not(feature = "click"))]
+const IGNORED: &[&str] = &[];
+
 pub(crate) const FROM: ElementClass = ElementClass {
-    spec: spec("FromDevice", "0/1", "h/h"),
+    spec: spec("FromDevice", "0/1", "h/h").ignores(IGNORED),
     summary: "the packets that a device receives",
     configure: from,
 };
@@ -31,7 +35,7 @@ pub(crate) const FROM_ALL: ElementClass = ElementClass {
 };
 
 pub(crate) const TO: ElementClass = ElementClass {
-    spec: spec("ToDevice", "1/0", "a/a"),
+    spec: spec("ToDevice", "1/0", "a/a").ignores(IGNORED),
     summary: "sends packets by a device",
     configure: to,
 };

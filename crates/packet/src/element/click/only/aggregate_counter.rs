@@ -1,12 +1,12 @@
-//! Counts by aggregate: `AggregateCounter` packets or bytes of each, `AggregatePacketCounter` packets of each for each of its inputs;
-//! `AggregateLast` keeps the last packet of each until `clear` is written.
+//! Counts by aggregate: `AggregateCounter` packets or bytes of each, `AggregatePacketCounter` packets of each for each
+//! of its inputs; `AggregateLast` keeps the last packet of each until `clear` is written.
 //!
-//! Source: Click's elements of these names. `BYTES true` counts bytes, with those that were not captured unless `EXTRA_LENGTH false` is
-//! given, `IP_BYTES true` those behind the network header's beginning; a packet that stands for several counts as these unless `MULTIPACKET
-//! false`. What comes by the second input counts for aggregates that are known. `AGGREGATE_STOP N` and `COUNT_STOP N` end the router,
-//! `AGGREGATE_FREEZE` and `COUNT_FREEZE` let it take no new aggregates. `write_text_file FILE` writes a line for each, `write_ip_file`
-//! with addresses. All workers count together, under a lock a batch. Differs: `AGGREGATE_CALL` and `COUNT_CALL` are taken with a
-//! warning, files have text, no binary form.
+//! Source: Click's elements of these names. `BYTES true` counts bytes, with those that were not captured unless
+//! `EXTRA_LENGTH false` is given, `IP_BYTES true` those behind the network header's beginning; a packet that stands for
+//! several counts as these unless `MULTIPACKET false`. What comes by the second input counts for aggregates that are
+//! known. `AGGREGATE_STOP N` and `COUNT_STOP N` end the router, `AGGREGATE_FREEZE` and `COUNT_FREEZE` let it take no
+//! new aggregates. `write_text_file FILE` writes a line for each, `write_ip_file` with addresses. All workers count
+//! together, under a lock a batch. Differs: files have text, no binary form.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -15,6 +15,7 @@ use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::annotations::Annotations;
+use crate::element::support::resets::Resets;
 use crate::element::support::setting::Setting;
 use crate::frame::{Batch, DropReason, FLAG_GENERATED, Packet};
 use crate::graph::{Context, Element, ElementClass, Ending, Held, Inputs, Made};
@@ -22,7 +23,8 @@ use crate::handler::Handler;
 use crate::language::ClassSpec;
 
 pub(crate) const CLASS: ElementClass = ElementClass {
-    spec: ClassSpec::new("AggregateCounter", "1-2/1-2", "a/ah", "#/#"),
+    spec: ClassSpec::new("AggregateCounter", "1-2/1-2", "a/ah", "#/#")
+        .ignores(&["AGGREGATE_CALL", "COUNT_CALL"]),
     summary: "counts packets or bytes of each aggregate",
     configure: |setup| {
         let mut is = |name, usual| setup.args.keyword::<bool>(name).map(|is| is.unwrap_or(usual));
@@ -32,11 +34,6 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         let aggregates = [limit("AGGREGATE_STOP")?, limit("AGGREGATE_FREEZE")?];
         let counts = [limit("COUNT_STOP")?, limit("COUNT_FREEZE")?];
         let banner = setup.args.keyword::<String>("BANNER");
-        for call in ["AGGREGATE_CALL", "COUNT_CALL"] {
-            if setup.args.keyword_arg(call)?.is_some() {
-                setup.args.warn_all(&format!("{call}: nothing is called by it here"));
-            }
-        }
         setup.args.finish()?;
         let banner = banner?.unwrap_or_default();
         let what = What { bytes: bytes || ip_bytes, ip: ip_bytes, packets, extra };
@@ -192,11 +189,10 @@ impl Element for Counter {
 }
 
 pub(crate) const PACKETS: ElementClass = ElementClass {
-    spec: ClassSpec::new("AggregatePacketCounter", "1-/1-", "a/a", "#/#"),
+    spec: ClassSpec::new("AggregatePacketCounter", "1-/1-", "a/a", "#/#")
+        .ignores(&["NOTIFIER", "ANNO"]),
     summary: "counts packets of each aggregate for each of its inputs",
     configure: |setup| {
-        setup.args.keyword_arg("NOTIFIER")?;
-        setup.args.keyword_arg("ANNO")?;
         setup.args.finish()?;
         let shared = setup.keep::<Mutex<ByInput>>();
         let made = Made::new({
@@ -235,25 +231,25 @@ impl Element for Packets {
 }
 
 pub(crate) const LAST: ElementClass = ElementClass {
-    spec: ClassSpec::new("AggregateLast", "1/1-2", "h/h", "x/x").outputs(&["last", "others"]),
+    spec: ClassSpec::new("AggregateLast", "1/1-2", "h/h", "x/x")
+        .outputs(&["last", "others"])
+        .ignores(&["NOTIFIER"]),
     summary: "keeps the last packet of each aggregate until `clear` is written",
     configure: |setup| {
-        setup.args.keyword_arg("NOTIFIER")?;
         let ends = setup.args.keyword("STOP_AFTER_CLEAR");
         setup.args.finish()?;
         let ends = ends?.unwrap_or(false).then(|| setup.ending.clone());
         let others = setup.outputs > 1;
-        let clears = Setting::<u32>::new(0);
+        let clears = Arc::new(Resets::new());
         let each = clears.clone();
         let made = Made::new(move |_| Last {
             kept: BTreeMap::new(),
             others,
-            seen: each.get(),
-            clears: each.clone(),
+            clears: each.instance(),
             ends: ends.clone(),
         });
         let made = made.polled().holds(MOST_KEPT);
-        Ok(made.command("clear", move || clears.change(|clears| clears.wrapping_add(1))))
+        Ok(clears.handled(made, "clear"))
     },
 };
 
@@ -264,8 +260,7 @@ struct Last {
     kept: BTreeMap<u32, Packet>,
     /// Whether earlier packets have an output.
     others: bool,
-    clears: Setting<u32>,
-    seen: u32,
+    clears: Resets,
     ends: Option<Ending>,
 }
 
@@ -286,11 +281,9 @@ impl Element for Last {
     }
 
     fn poll(&mut self, _: &mut Batch, _: &mut dyn Inputs, cx: &mut Context<'_>) {
-        let clears = self.clears.get();
-        if clears == self.seen {
+        if !self.clears.came() {
             return;
         }
-        self.seen = clears;
         for (_, packet) in std::mem::take(&mut self.kept) {
             cx.emit(0, packet);
         }

@@ -1,5 +1,5 @@
-//! `Bypass` sends packets past some elements: while it is not active what comes at input 0 leaves by output 0; while it is, by
-//! output 1, to elements that return it to input 1, and so to output 0. `INLINE` has no meaning here.
+//! `Bypass` sends packets past some elements: while it is not active what comes at input 0 leaves by output 0; while it
+//! is, by output 1, to elements that return it to input 1, and so to output 0.
 //!
 //! Source: Click's `Bypass`. Where packets are pulled, output 0 pulls from input 1 while it is active, and from input 0
 //! else; output 1 pulls from input 0.
@@ -10,13 +10,11 @@ use crate::graph::{Context, Element, ElementClass, Made};
 use crate::language::ClassSpec;
 
 pub(crate) const CLASS: ElementClass = ElementClass {
-    spec: ClassSpec::new("Bypass", "1-2/1-2", "a/a", "x/x"),
+    spec: ClassSpec::new("Bypass", "1-2/1-2", "a/a", "x/x").ignores(&["INLINE"]),
     summary: "sends packets past some elements, or through them",
     configure: |setup| {
         let active = setup.args.optional("ACTIVE");
-        let inline = setup.args.keyword::<bool>("INLINE");
         setup.args.finish()?;
-        inline?;
         let active = Setting::new(active?.unwrap_or(false));
         // With one port of a side there is nothing to choose.
         let (second_in, second_out) = (setup.inputs > 1, setup.outputs > 1);

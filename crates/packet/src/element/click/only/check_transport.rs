@@ -1,7 +1,7 @@
 //! Headers behind IPv4 headers: `CheckTCPHeader`, `CheckUDPHeader` and `CheckICMPHeader`.
 //!
-//! Source: Click's elements of these names. What is of another protocol, too short, or has a wrong checksum goes to the second
-//! output, where it is used, or ends here. Later fragments pass. `VERBOSE` and `DETAILS` are taken and change nothing.
+//! Source: Click's elements of these names. What is of another protocol, too short, or has a wrong checksum goes to the
+//! second output, where it is used, or is dropped. Later fragments pass.
 
 use std::sync::Arc;
 
@@ -34,15 +34,13 @@ pub(crate) const ICMP: ElementClass = ElementClass {
 };
 
 const fn spec(name: &'static str) -> ClassSpec {
-    ClassSpec::new(name, "1/1-2", "a/ah", "x/x").outputs(&["out", "bad"])
+    ClassSpec::new(name, "1/1-2", "a/ah", "x/x")
+        .outputs(&["out", "bad"])
+        .ignores(&["VERBOSE", "DETAILS"])
 }
 
 fn configure(setup: &mut Setup<'_>, protocol: u8) -> Result<Made, ConfigError> {
-    let verbose = setup.args.keyword::<bool>("VERBOSE");
-    let details = setup.args.keyword::<bool>("DETAILS");
     setup.args.finish()?;
-    verbose?;
-    details?;
     let exit = setup.exit(1, DropReason::BadChecksum);
     let counts = setup.keep::<PerWorker<Count>>();
     let shown = counts.clone();

@@ -1,16 +1,17 @@
-//! Devices as configurations of Click name them: keywords of `FromDevice` and `ToDevice`; `PollDevice`, `FromDPDKDevice`
-//! and `ToDPDKDevice`, which are the same here; and the host: `FromHost`, `ToHost`, `ToHostSniffers`, `KernelTap`, `KernelTun`.
+//! Devices as configurations of Click name them: keywords of `FromDevice` and `ToDevice`; `PollDevice`,
+//! `FromDPDKDevice` and `ToDPDKDevice`, which are the same here; and the host: `FromHost`, `ToHost`, `ToHostSniffers`,
+//! `KernelTap`, `KernelTun`.
 //!
-//! Source: Click's elements of these names, and FastClick's. `METHOD LINUX`, `METHOD PCAP` and `SNIFFER true` leave packets to
-//! the host as well (driver `af_packet`), unless `SNIFFER false` is given; a `METHOD` may also name a driver. What means
-//! nothing here (`PROMISC`, `BURST`, `SNAPLEN`, `OUTBOUND`, `HEADROOM`...) is taken with a warning, and so is `BPF_FILTER`: an
-//! `IPClassifier` behind the element does what it does.
+//! Source: Click's elements of these names, and FastClick's. `METHOD LINUX`, `METHOD PCAP` and `SNIFFER true` leave
+//! packets to the host as well (driver `af_packet`), unless `SNIFFER false` is given; a `METHOD` may also name a
+//! driver. What means nothing here (`PROMISC`, `BURST`, `SNAPLEN`, `OUTBOUND`, `HEADROOM`...) is taken with a warning,
+//! and so is `BPF_FILTER`: an `IPClassifier` behind the element does what it does.
 //!
-//! `KernelTap(ADDR/LEN)` and `FromHost(DEVNAME, ADDR/LEN)` are a TAP interface with this address, `KernelTun(ADDR/LEN)` is a TUN
-//! interface, whose packets have no Ethernet header (what is no IP leaves by output 1); `DEVNAME`, `ETHER` and `MTU` are those of
-//! the interface. `ToHost` sends to the interface of the `FromHost` of its name, else of the first one, else to one of its own;
-//! unicast frames get the link address of that interface, so that the host takes them. `ToHostSniffers` ends packets: no
-//! program can be shown what the host is not.
+//! `KernelTap(ADDR/LEN)` and `FromHost(DEVNAME, ADDR/LEN)` are a TAP interface with this address, `KernelTun(ADDR/LEN)`
+//! is a TUN interface, whose packets have no Ethernet header (what is no IP leaves by output 1); `DEVNAME`, `ETHER` and
+//! `MTU` are those of the interface. `ToHost` sends to the interface of the `FromHost` of its name, else of the first
+//! one, else to one of its own; unicast frames get the link address of that interface, so that the host takes them.
+//! `ToHostSniffers` drops packets: no program can be shown what the host is not.
 
 use std::net::Ipv4Addr;
 
@@ -24,31 +25,25 @@ use crate::graph::{Context, Element, ElementClass, Inputs, Made, Receives, Setup
 use crate::language::{Around, ClassSpec, ConfigError, Problems};
 
 pub(crate) const POLL: ElementClass = ElementClass {
-    spec: ClassSpec::new("PollDevice", "0/1", "h/h", "x/y"),
+    spec: ClassSpec::new("PollDevice", "0/1", "h/h", "x/y").ignores(IGNORED),
     summary: "the packets that a device receives, as FromDevice",
     configure: from,
 };
 
 pub(crate) const FROM_DPDK: ElementClass = ElementClass {
-    spec: ClassSpec::new("FromDPDKDevice", "0/1", "h/h", "x/y"),
+    spec: ClassSpec::new("FromDPDKDevice", "0/1", "h/h", "x/y").ignores(IGNORED_DPDK),
     summary: "the packets that a device receives, as FromDevice",
-    configure: |setup| {
-        ignore_rest(setup);
-        from(setup)
-    },
+    configure: from,
 };
 
 pub(crate) const TO_DPDK: ElementClass = ElementClass {
-    spec: ClassSpec::new("ToDPDKDevice", "1/0", "a/a", "x/y"),
+    spec: ClassSpec::new("ToDPDKDevice", "1/0", "a/a", "x/y").ignores(IGNORED_DPDK),
     summary: "sends packets by a device, as ToDevice",
-    configure: |setup| {
-        ignore_rest(setup);
-        to(setup)
-    },
+    configure: to,
 };
 
 pub(crate) const FROM_HOST: ElementClass = ElementClass {
-    spec: ClassSpec::new(FROM_HOST_NAME, "0/1", "h/h", "x/y"),
+    spec: ClassSpec::new(FROM_HOST_NAME, "0/1", "h/h", "x/y").ignores(IGNORED_HOST),
     summary: "the frames that the host sends by a TAP interface",
     configure: |setup| {
         let name = setup.args.positional::<String>("DEVNAME");
@@ -59,24 +54,23 @@ pub(crate) const FROM_HOST: ElementClass = ElementClass {
 };
 
 pub(crate) const TO_HOST: ElementClass = ElementClass {
-    spec: ClassSpec::new("ToHost", "1/0", "a/a", "x/y"),
+    spec: ClassSpec::new("ToHost", "1/0", "a/a", "x/y").ignores(&["SNIFFERS", "ALLOW_NONEXISTENT"]),
     summary: "sends frames to the host, by a TAP interface",
     configure: |setup| {
         let name = setup.args.optional::<String>("DEVNAME");
         let kind = setup.args.keyword::<String>("TYPE");
-        ignore(setup, &["SNIFFERS", "ALLOW_NONEXISTENT"]);
         setup.args.finish()?;
         kind?;
         let host = named_host(setup, name?.as_deref());
         let mac = host.mac();
-        let port = setup.device_of(&host.name, "tap", host.what())?;
+        let port = setup.device_of(&host.name, "tap", host.what(false))?;
         Ok(Made::new(move |_| ToHost { device: ToDevice { port }, mac }))
     },
 };
 
 pub(crate) const TO_SNIFFERS: ElementClass = ElementClass {
     spec: ClassSpec::new("ToHostSniffers", "1/0", "a/a", "x/y"),
-    summary: "ends packets: the host has no sniffers for what it is not sent",
+    summary: "drops packets: the host has no sniffers for what it is not sent",
     configure: |setup| {
         while setup.args.next_of_any().is_some() {}
         setup.args.finish()?;
@@ -88,7 +82,7 @@ pub(crate) const TO_SNIFFERS: ElementClass = ElementClass {
 };
 
 pub(crate) const TAP: ElementClass = ElementClass {
-    spec: ClassSpec::new("KernelTap", "0-1/1", "a/h", "x/y"),
+    spec: ClassSpec::new("KernelTap", "0-1/1", "a/h", "x/y").ignores(IGNORED_HOST),
     summary: "frames to and from the host, by a TAP interface",
     configure: |setup| {
         let own = setup.args.positional::<Around<u32>>("ADDR");
@@ -98,7 +92,9 @@ pub(crate) const TAP: ElementClass = ElementClass {
 };
 
 pub(crate) const TUN: ElementClass = ElementClass {
-    spec: ClassSpec::new("KernelTun", "0-1/1-2", "a/h", "x/y").outputs(&["ip", "others"]),
+    spec: ClassSpec::new("KernelTun", "0-1/1-2", "a/h", "x/y")
+        .outputs(&["ip", "others"])
+        .ignores(IGNORED_HOST),
     summary: "IP packets to and from the host, by a TUN interface",
     configure: |setup| {
         let own = setup.args.positional::<Around<u32>>("ADDR");
@@ -113,49 +109,60 @@ pub(crate) const TUN: ElementClass = ElementClass {
 
 const FROM_HOST_NAME: &str = "FromHost";
 
-/// Takes keywords that mean nothing here.
-pub(super) fn ignore(setup: &mut Setup<'_>, names: &[&'static str]) {
-    let given = |name: &&'static str| setup.args.keyword_arg(name).is_ok_and(|arg| arg.is_some());
-    let given: Vec<_> = names.iter().copied().filter(given).collect();
-    if !given.is_empty() {
-        setup.args.warn_all(&format!("{}: nothing is changed by it here", given.join(", ")));
-    }
-}
+/// Keywords of interfaces of the host that have no effect.
+const IGNORED_HOST: &[&str] = &["BURST", "HEADROOM", "IGNORE_QUEUE_OVERFLOWS"];
 
-/// Takes all keywords of an element of FastClick.
-fn ignore_rest(setup: &mut Setup<'_>) {
-    ignore(
-        setup,
-        &[
-            "QUEUE",
-            "N_QUEUES",
-            "MINQUEUES",
-            "MAXQUEUES",
-            "MINTHREADS",
-            "MAXTHREADS",
-            "THREADOFFSET",
-            "NDESC",
-            "NUMA",
-            "NUMA_NODE_OVERRIDE",
-            "VERBOSE",
-            "ACTIVE",
-            "SCALE",
-            "MODE",
-            "RSS_AGGREGATE",
-            "PAUSE",
-            "MAC",
-            "MTU",
-            "RX_INTR",
-            "IQUEUE",
-            "BLOCKING",
-            "TIMEOUT",
-            "ALLOC",
-            "TX_IP_CHKSUM",
-            "TX_TCP_CHKSUM",
-            "VLAN",
-        ],
-    );
-}
+/// Keywords of Click's devices that have no effect.
+pub(crate) const IGNORED: &[&str] = &[
+    "BURST",
+    "OUTBOUND",
+    "HEADROOM",
+    "PROTOCOL",
+    "FORCE_IP",
+    "ENCAP",
+    "TIMESTAMP",
+    "ALLOW_NONEXISTENT",
+    "QUIET",
+    "UP_CALL",
+    "UNIQUE",
+    "NO_PAD",
+    "QUEUE",
+    "DEBUG",
+    "NETMAP_EXTRA",
+];
+
+/// Keywords of FastClick's devices that have no effect.
+const IGNORED_DPDK: &[&str] = &[
+    "BURST",
+    "QUEUE",
+    "N_QUEUES",
+    "MINQUEUES",
+    "MAXQUEUES",
+    "MINTHREADS",
+    "MAXTHREADS",
+    "THREADOFFSET",
+    "NDESC",
+    "NUMA",
+    "NUMA_NODE_OVERRIDE",
+    "VERBOSE",
+    "ACTIVE",
+    "SCALE",
+    "MODE",
+    "RSS_AGGREGATE",
+    "PAUSE",
+    "MAC",
+    "MTU",
+    "RX_INTR",
+    "IQUEUE",
+    "BLOCKING",
+    "TIMEOUT",
+    "ALLOC",
+    "TX_IP_CHKSUM",
+    "TX_TCP_CHKSUM",
+    "VLAN",
+    "TIMESTAMP",
+    "ALLOW_NONEXISTENT",
+];
 
 /// The driver that the keywords of `FromDevice` and `ToDevice` mean, and that of `METHOD`.
 pub(crate) fn driver(
@@ -171,26 +178,6 @@ pub(crate) fn driver(
     if matches!(promiscuous, Ok(Some(_))) || matches!(length, Ok(Some(_))) {
         setup.args.warn_all("PROMISC and SNAPLEN change nothing here");
     }
-    ignore(
-        setup,
-        &[
-            "BURST",
-            "OUTBOUND",
-            "HEADROOM",
-            "PROTOCOL",
-            "FORCE_IP",
-            "ENCAP",
-            "TIMESTAMP",
-            "ALLOW_NONEXISTENT",
-            "QUIET",
-            "UP_CALL",
-            "UNIQUE",
-            "NO_PAD",
-            "QUEUE",
-            "DEBUG",
-            "NETMAP_EXTRA",
-        ],
-    );
     promiscuous?;
     length?;
     let (method, sniffer) = (method?, sniffer?);
@@ -233,7 +220,6 @@ impl Host {
         let mac = setup.args.keyword::<Mac>("ETHER");
         let mtu = setup.args.keyword("MTU");
         let kind = setup.args.keyword::<String>("TYPE");
-        ignore(setup, &["BURST", "HEADROOM", "IGNORE_QUEUE_OVERFLOWS"]);
         setup.args.finish()?;
         kind?;
         if gateway?.is_some() {
@@ -249,13 +235,16 @@ impl Host {
     }
 
     /// What the driver of the interface opens: its name and what it is to have.
-    fn what(&self) -> String {
+    /// Interface as its driver takes it; one without Ethernet header (`bare`) has no link address.
+    fn what(&self, bare: bool) -> String {
         // The kernel numbers interfaces without a name of their own.
         let mut what = self.interface.clone().unwrap_or_else(|| "click%d".to_owned());
         if let Some(own) = self.own {
             what += &format!(",{}/{}", Ipv4Addr::from_bits(own.addr), own.prefix.len());
         }
-        what += &format!(",ether={}", self.mac());
+        if !bare {
+            what += &format!(",ether={}", self.mac());
+        }
         if let Some(mtu) = self.mtu {
             what += &format!(",mtu={mtu}");
         }
@@ -263,7 +252,7 @@ impl Host {
     }
 
     fn made(self, setup: &mut Setup<'_>, driver: &str, bare: bool) -> Result<Made, ConfigError> {
-        let number = setup.device_of(&self.name, driver, self.what())?;
+        let number = setup.device_of(&self.name, driver, self.what(bare))?;
         Ok(kernel(setup, number, bare))
     }
 }
@@ -393,10 +382,7 @@ mod tests {
             devices.contains(&("fake0", Some("fake0,192.0.2.1/24,ether=02:00:00:00:00:07"))),
             "{devices:?}"
         );
-        assert!(
-            devices.contains(&("t", Some("click%d,10.0.0.1/8,ether=00:01:02:03:04:05,mtu=1400"))),
-            "{devices:?}"
-        );
+        assert!(devices.contains(&("t", Some("click%d,10.0.0.1/8,mtu=1400"))), "{devices:?}");
         let sent = rig.receive("a", &[&[8; 20], &[1; 20]]);
         assert_eq!((&*sent[0].0, &sent[0].1[..7]), ("fake0", &[2, 0, 0, 0, 0, 7, 8][..]));
         assert_eq!(sent[1].1, [1; 20], "a group stays");
@@ -418,7 +404,7 @@ mod tests {
             plan.warnings().iter().map(|report| report.message.clone()).collect();
         let warned = |words: &str| warnings.iter().any(|warning| warning.contains(words));
         assert!(
-            warned("BPF_FILTER is not applied") && warned("BURST: nothing is changed"),
+            warned("BPF_FILTER is not applied") && warned("BURST: no effect here"),
             "{warnings:?}"
         );
         assert!(warned("N_QUEUES") && warned("PROMISC") && warned("`ToDump`"), "{warnings:?}");

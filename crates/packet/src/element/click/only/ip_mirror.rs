@@ -8,10 +8,9 @@ use crate::graph::{Context, Element, ElementClass, Made};
 use crate::language::ClassSpec;
 
 pub(crate) const CLASS: ElementClass = ElementClass {
-    spec: ClassSpec::new("IPMirror", "1/1", "a/a", "x/x"),
+    spec: ClassSpec::new("IPMirror", "1/1", "a/a", "x/x").ignores(&["DST_ANNO"]),
     summary: "swaps sources and destinations of IPv4 packets",
     configure: |setup| {
-        setup.args.keyword::<bool>("DST_ANNO")?;
         setup.args.finish()?;
         Ok(Made::new(|_| Mirror))
     },

@@ -1,8 +1,8 @@
 //! Packets in words, a line each: `IPPrint` for IPv4, `ARPPrint` for ARP.
 //!
-//! Source: Click's elements of these names, whose lines are those of tcpdump of their time. `TIMESTAMP`, `PAINT`, `ID`, `TTL`,
-//! `TOS`, `LENGTH` and `AGGREGATE` choose what a line has; `ETHER` of `ARPPrint` puts the Ethernet addresses before it. Differs:
-//! contents are not written.
+//! Source: Click's elements of these names, whose lines are those of tcpdump of their time. `TIMESTAMP`, `PAINT`, `ID`,
+//! `TTL`, `TOS`, `LENGTH` and `AGGREGATE` choose what a line has; `ETHER` of `ARPPrint` puts the Ethernet addresses
+//! before it. Differs: contents are not written.
 
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
@@ -20,14 +20,18 @@ use crate::graph::{Context, Element, ElementClass, Made};
 use crate::language::{ClassSpec, ConfigError};
 
 pub(crate) const IP: ElementClass = ElementClass {
-    spec: ClassSpec::new("IPPrint", "1/1", "a/a", "x/x"),
+    spec: ClassSpec::new("IPPrint", "1/1", "a/a", "x/x").ignores(&[
+        "CONTENTS",
+        "PAYLOAD",
+        "NBYTES",
+        "MAXLENGTH",
+        "OUTFILE",
+        "CHANNEL",
+        "SWAP",
+    ]),
     summary: "writes IPv4 packets in words to the standard error",
     configure: |setup| {
         let label = setup.args.optional::<String>("LABEL");
-        for ignored in ["CONTENTS", "PAYLOAD", "NBYTES", "MAXLENGTH", "OUTFILE", "CHANNEL", "SWAP"]
-        {
-            setup.args.keyword_arg(ignored)?;
-        }
         let mut is = |name, usual| -> Result<bool, ConfigError> {
             Ok(setup.args.keyword(name)?.unwrap_or(usual))
         };
@@ -57,14 +61,13 @@ pub(crate) const IP: ElementClass = ElementClass {
 };
 
 pub(crate) const ARP: ElementClass = ElementClass {
-    spec: ClassSpec::new("ARPPrint", "1/1", "a/a", "x/x"),
+    spec: ClassSpec::new("ARPPrint", "1/1", "a/a", "x/x").ignores(&["OUTFILE"]),
     summary: "writes ARP packets in words to the standard error",
     configure: |setup| {
         let label = setup.args.optional::<String>("LABEL");
         let timestamp = setup.args.keyword("TIMESTAMP");
         let ether = setup.args.keyword("ETHER");
         let active = setup.args.keyword("ACTIVE");
-        setup.args.keyword_arg("OUTFILE")?;
         setup.args.finish()?;
         let (label, timestamp, ether) =
             (label?.unwrap_or_default(), timestamp?.unwrap_or(true), ether?.unwrap_or(false));

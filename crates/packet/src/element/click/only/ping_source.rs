@@ -3,7 +3,7 @@
 //!
 //! Source: Click's `ICMPPingSource` (`ICMPSendPings` is its older name). `INTERVAL` (1 s), `LIMIT`, `IDENTIFIER`,
 //! `DATA`, `STOP`: the router ends after `LIMIT` requests, when the replies are there or a second is over. A line for
-//! each reply goes to the standard error, unless `VERBOSE false` is given. `MIRROR` is taken and changes nothing. Of
+//! each reply goes to the standard error, unless `VERBOSE false` is given. Of
 //! several workers the first sends.
 
 use std::net::Ipv4Addr;
@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::checksums::fill_checksums;
 use super::console;
 use super::seen::{Seen, word};
-use super::summary::fill_checksums;
 use crate::element::click::source::LONGEST;
 use crate::element::support::setting::{Setting, value};
 use crate::element::support::stop::Stop;
@@ -29,7 +29,7 @@ pub(crate) const OLD: ElementClass = class("ICMPSendPings");
 
 const fn class(name: &'static str) -> ElementClass {
     ElementClass {
-        spec: ClassSpec::new(name, "0-1/1", "h/a", "x/y"),
+        spec: ClassSpec::new(name, "0-1/1", "h/a", "x/y").ignores(&["MIRROR"]),
         summary: "sends ICMP echo requests and reads their replies",
         configure,
     }
@@ -45,7 +45,6 @@ fn configure(setup: &mut Setup<'_>) -> Result<Made, ConfigError> {
     let active = setup.args.keyword("ACTIVE");
     let verbose = setup.args.keyword("VERBOSE");
     let stop = setup.args.keyword("STOP");
-    setup.args.keyword::<bool>("MIRROR")?;
     setup.args.finish()?;
     let shared = Arc::new(Shared {
         src: Setting::new(src?),

@@ -9,12 +9,11 @@ use crate::graph::{Context, Element, ElementClass, Made};
 use crate::language::ClassSpec;
 
 pub(crate) const CLASS: ElementClass = ElementClass {
-    spec: ClassSpec::new("SetTimestamp", "1/1", "a/a", "x/x"),
+    spec: ClassSpec::new("SetTimestamp", "1/1", "a/a", "x/x").ignores(&["DELTA"]),
     summary: "notes the time in packets",
     configure: |setup| {
         let given = setup.args.optional_arg("TIMESTAMP")?;
         let first = setup.args.keyword("FIRST");
-        setup.args.keyword::<bool>("DELTA")?;
         setup.args.finish()?;
         let time = match given {
             None => None,

@@ -15,11 +15,10 @@ use crate::handler::Handler;
 use crate::language::ClassSpec;
 
 pub(crate) const CLASS: ElementClass = ElementClass {
-    spec: ClassSpec::new("TimeSortedSched", "-/1", "l/l", "x/x"),
+    spec: ClassSpec::new("TimeSortedSched", "-/1", "l/l", "x/x").ignores(&["BUFFER"]),
     summary: "pulls from its inputs the packet whose time is the earliest",
     configure: |setup| {
         let stop = setup.args.keyword("STOP");
-        setup.args.keyword::<usize>("BUFFER")?;
         setup.args.finish()?;
         let stop = stop?.unwrap_or(false).then(|| setup.ending.clone());
         let inputs = setup.inputs as usize;

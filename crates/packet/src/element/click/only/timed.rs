@@ -18,7 +18,7 @@ use crate::graph::{Context, Element, ElementClass, Inputs, Made};
 use crate::language::ClassSpec;
 
 pub(crate) const SOURCE: ElementClass = ElementClass {
-    spec: ClassSpec::new("TimedSource", "0/1", "h/h", "x/y"),
+    spec: ClassSpec::new("TimedSource", "0/1", "h/h", "x/y").ignores(&["HEADROOM"]),
     summary: "makes a packet in each interval",
     configure: |setup| {
         let interval = setup.args.optional::<Duration>("INTERVAL");
@@ -26,7 +26,6 @@ pub(crate) const SOURCE: ElementClass = ElementClass {
         let limit = setup.args.keyword::<i64>("LIMIT");
         let active = setup.args.keyword("ACTIVE");
         let stop = setup.args.keyword("STOP");
-        setup.args.keyword::<u32>("HEADROOM")?;
         setup.args.finish()?;
         let interval = interval?.unwrap_or(USUAL_INTERVAL);
         let limit = u64::try_from(limit?.unwrap_or(-1)).unwrap_or(u64::MAX);

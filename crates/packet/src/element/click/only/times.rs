@@ -5,8 +5,7 @@
 //! Source: Click's elements of these names; a time is that which `SetTimestamp` or a trace gave a packet, 0 without
 //! one. Times are seconds with a fraction; `START_DELAY`, `END_DELAY` and `INTERVAL` count from the first packet of all
 //! workers and from the start. `SetTimestampDelta` means the time since the packet before (`RANGE`: since the first,
-//! `NOW`: until now); each worker has its own of these. Differs: `START_AFTER`, `END_AFTER` and `END_CALL` are taken
-//! with a warning.
+//! `NOW`: until now); each worker has its own of these.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::annotations::Annotations;
 use super::clock::{SECOND_NS, read_seconds, seconds, time_of_day};
 use super::each::{class, each, sorting};
-use crate::element::support::setting::Setting;
+use crate::element::support::resets::Resets;
 use crate::frame::{Batch, DropReason};
 use crate::graph::{Context, Element, ElementClass, Ending, Exit, Made, Setup};
 use crate::handler::Handler;
@@ -48,11 +47,6 @@ pub(crate) const FILTER: ElementClass =
         let (end, end_delay) = bound("END", "END_DELAY")?;
         let interval = keyword(&mut setup.args, "INTERVAL")?;
         let stop = setup.args.keyword("STOP");
-        for ignored in ["START_AFTER", "END_AFTER", "END_CALL"] {
-            if setup.args.keyword_arg(ignored)?.is_some() {
-                setup.args.warn_all(&format!("{ignored}: nothing is changed by it here"));
-            }
-        }
         setup.args.finish()?;
         if start.is_some() && start_delay.is_some()
             || end.is_some() && end_delay.or(interval).is_some()
@@ -79,7 +73,8 @@ pub(crate) const FILTER: ElementClass =
             }
         });
         Ok(bounds_handled(made, &bounds))
-    });
+    })
+    .ignores(&["START_AFTER", "END_AFTER", "END_CALL"]);
 
 /// What handlers read and change. Relaxed everywhere: nothing else depends on it.
 struct Bounds {
@@ -235,7 +230,6 @@ fn measure(setup: &mut Setup<'_>) -> (Made, Shared) {
 
 pub(crate) const RANGE: ElementClass =
     class("TimeRange", "measures from when to when packets are", |setup| {
-        setup.args.keyword::<bool>("SIMPLE")?;
         setup.args.finish()?;
         let (made, shared) = measure(setup);
         Ok(measured(
@@ -251,7 +245,8 @@ pub(crate) const RANGE: ElementClass =
                 }),
             ],
         ))
-    });
+    })
+    .ignores(&["SIMPLE"]);
 
 pub(crate) const ACCUM: ElementClass =
     class("TimestampAccum", "measures how old packets are", |setup| {
@@ -309,20 +304,19 @@ pub(crate) const DELTA: ElementClass =
             Some("NOW") => Delta::Now,
             Some(_) => return Err(setup.args.refuse_all("TYPE: RANGE, LAST and NOW are possible")),
         };
-        let resets = Setting::<u32>::new(0);
+        let resets = Arc::new(Resets::new());
         let first = Arc::new(AtomicI64::new(0));
         let made = Made::new({
             let (resets, first) = (resets.clone(), first.clone());
             move |instance| SetDelta {
                 kind,
                 from: None,
-                seen: resets.get(),
-                resets: resets.clone(),
+                resets: resets.instance(),
                 first: (!instance.is_dry_run()).then(|| first.clone()),
             }
         });
         let made = made.handler(Handler::read("first", move || seconds(first.load(Relaxed))));
-        Ok(made.command("reset", move || resets.change(|resets| resets.wrapping_add(1))))
+        Ok(resets.handled(made, "reset"))
     });
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -335,18 +329,15 @@ enum Delta {
 struct SetDelta {
     kind: Delta,
     from: Option<i64>,
-    /// Number of requests to begin anew, and of those carried out.
-    resets: Setting<u32>,
-    seen: u32,
+    resets: Resets,
     /// What the handler reads; `None` where packets are only evaluated.
     first: Option<Arc<AtomicI64>>,
 }
 
 impl Element for SetDelta {
     fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
-        let resets = self.resets.get();
-        if resets != self.seen {
-            (self.seen, self.from) = (resets, None);
+        if self.resets.came() {
+            self.from = None;
         }
         for i in 0..batch.len() {
             let mut annotations = Annotations::of(batch, i);

@@ -1,8 +1,9 @@
-//! Further elements that pull packets and push them: `TimedUnqueue(INTERVAL, BURST)` a burst in each interval (`Burster` is its older
-//! name), `RoundRobinUnqueue` from its inputs to the outputs of their numbers by turns, `Unqueue2` as `Unqueue`.
+//! Further elements that pull packets and push them: `TimedUnqueue(INTERVAL, BURST)` a burst in each interval
+//! (`Burster` is its older name), `RoundRobinUnqueue` from its inputs to the outputs of their numbers by turns,
+//! `Unqueue2` as `Unqueue`.
 //!
-//! Source: Click's elements of these names. Differs: `Unqueue2` does not stop while queues behind it are full; `Unqueue` does not
-//! either, and packets wait where a shaper is between.
+//! Source: Click's elements of these names. Differs: `Unqueue2` does not stop while queues behind it are full;
+//! `Unqueue` does not either, and packets wait where a shaper is between.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -105,14 +106,9 @@ impl Element for RoundRobin {
 }
 
 pub(crate) const SECOND: ElementClass = ElementClass {
-    spec: ClassSpec { name: "Unqueue2", ..unqueue::CLASS.spec },
+    spec: ClassSpec { name: "Unqueue2", ignored: &["QUEUES", "QUIET"], ..unqueue::CLASS.spec },
     summary: "pulls packets and pushes them, as Unqueue",
-    configure: |setup| {
-        for ignored in ["QUEUES", "QUIET"] {
-            setup.args.keyword_arg(ignored)?;
-        }
-        (unqueue::CLASS.configure)(setup)
-    },
+    configure: unqueue::CLASS.configure,
 };
 
 #[cfg(test)]

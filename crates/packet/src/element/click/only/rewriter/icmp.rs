@@ -1,6 +1,7 @@
-//! `ICMPRewriter(REWRITER, ...)`: ICMP errors about packets that a rewriter changed go to who sent them, and quote what was sent.
+//! `ICMPRewriter(REWRITER, ...)`: ICMP errors about packets that a rewriter changed go to who sent them, and quote what
+//! was sent.
 //!
-//! Source: Click's `ICMPRewriter`. Errors about others leave by the second output, where it is used, or end here.
+//! Source: Click's `ICMPRewriter`. Errors about others leave by the second output, where it is used, or are dropped.
 
 use std::sync::Arc;
 
@@ -14,11 +15,12 @@ use crate::graph::{Context, Element, ElementClass, Exit, Made};
 use crate::language::ClassSpec;
 
 pub(crate) const CLASS: ElementClass = ElementClass {
-    spec: ClassSpec::new("ICMPRewriter", "1/1-2", "h/h", "x/x").outputs(&["out", "others"]),
+    spec: ClassSpec::new("ICMPRewriter", "1/1-2", "h/h", "x/x")
+        .outputs(&["out", "others"])
+        .ignores(&["DST_ANNO"]),
     summary: "changes ICMP errors about flows that a rewriter changed",
     configure: |setup| {
         let reply = setup.args.keyword_arg("REPLY_ANNO")?;
-        setup.args.keyword::<bool>("DST_ANNO")?;
         let arg = setup.args.positional_arg("REWRITERS")?;
         let words: Vec<_> = arg.words().collect();
         let cores: Vec<_> = words.iter().map(|word| named(setup, word)).collect();

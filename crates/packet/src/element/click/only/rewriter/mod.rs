@@ -1,19 +1,22 @@
-//! Network address translation: `IPRewriter`, `TCPRewriter` and `UDPRewriter` change addresses and ports of flows, `ICMPPingRewriter`
-//! addresses and identifiers of echo requests and replies, `IPAddrRewriter` and `IPAddrPairRewriter` addresses alone; `IPRewriterPatterns` names patterns, `FTPPortMapper` and `ICMPRewriter` change what packets have of flows in their payload.
+//! Network address translation: `IPRewriter`, `TCPRewriter` and `UDPRewriter` change addresses and ports of flows,
+//! `ICMPPingRewriter` addresses and identifiers of echo requests and replies, `IPAddrRewriter` and `IPAddrPairRewriter`
+//! addresses alone; `IPRewriterPatterns` names patterns, `FTPPortMapper` and `ICMPRewriter` change what packets have of
+//! flows in their payload.
 //!
-//! Source: Click's elements of these names; RFC 3022. An argument for each input decides what becomes of a new flow that comes by
-//! it: `drop`, `pass OUTPUT`, `keep FOUT ROUT`, or `pattern SADDR SPORT DADDR DPORT FOUT ROUT` (without ports for the two that have
-//! none; `pattern NAME FOUT ROUT`). Packets of a known flow leave by FOUT and replies by ROUT, whatever input they come by.
-//! A flow ends when it was silent for `TIMEOUT` (TCP a day, or 5 minutes before a reply; UDP 5 minutes), or in favor of a
-//! new one when `MAPPING_CAPACITY` flows are there and it was silent for `GUARANTEE` (5 s). `MAPPING_CAPACITY ELEMENT` shares the
-//! flows' table of another rewriter. A flow that finds no place or no port ends its packets. `REPLY_ANNO PAINT` gives replies the
-//! paint of the first packet. `ICMPPingRewriter(SADDR, DADDR)` is an old form of `pattern SADDR - DADDR - 0 1`. All workers share the table. Differs: mappers of `RoundRobinIPMapper` and the like are refused; flows
-//! end with their configuration.
+//! Source: Click's elements of these names; RFC 3022. An argument for each input decides what becomes of a new flow
+//! that comes by it: `drop`, `pass OUTPUT`, `keep FOUT ROUT`, or `pattern SADDR SPORT DADDR DPORT FOUT ROUT` (without
+//! ports for the two that have none; `pattern NAME FOUT ROUT`). Packets of a known flow leave by FOUT and replies by
+//! ROUT, whatever input they come by. A flow ends when it was silent for `TIMEOUT` (TCP a day, or 5 minutes before a
+//! reply; UDP 5 minutes), or in favor of a new one when `MAPPING_CAPACITY` flows are there and it was silent for
+//! `GUARANTEE` (5 s). `MAPPING_CAPACITY ELEMENT` shares the flows' table of another rewriter. A flow that finds no
+//! place or no port has its packets dropped. `REPLY_ANNO PAINT` gives replies the paint of the first packet.
+//! `ICMPPingRewriter(SADDR, DADDR)` is an old form of `pattern SADDR - DADDR - 0 1`. All workers share the table.
+//! Differs: mappers of `RoundRobinIPMapper` and the like are refused; flows end with their configuration.
 
 mod ftp;
 mod icmp;
-mod packet;
-mod pattern;
+pub(super) mod packet;
+pub(super) mod pattern;
 mod table;
 mod tcp;
 
@@ -72,7 +75,7 @@ const fn class(
     name: &'static str,
     configure: fn(&mut Setup<'_>) -> Result<Made, ConfigError>,
 ) -> ElementClass {
-    let spec = ClassSpec::new(name, "1-/1-", "h/h", "x/x");
+    let spec = ClassSpec::new(name, "1-/1-", "h/h", "x/x").ignores(&["REAP_INTERVAL", "DST_ANNO"]);
     ElementClass { spec, summary: "changes the ends of flows by patterns (NAT)", configure }
 }
 
@@ -176,12 +179,10 @@ fn configure(setup: &mut Setup<'_>, kind: Kind) -> Result<Made, ConfigError> {
         done_ns: udp_timeout,
         guarantee_ns: time("UDP_GUARANTEE")?.unwrap_or(guarantee),
     };
-    time("REAP_INTERVAL")?;
     let capacity = match setup.args.keyword_arg("MAPPING_CAPACITY")? {
         Some(arg) => Some(arg),
         None => setup.args.keyword_arg("CAPACITY")?,
     };
-    setup.args.keyword::<bool>("DST_ANNO")?;
     let reply_paint = match setup.args.keyword_arg("REPLY_ANNO")? {
         None => false,
         Some(arg) if arg.raw() == "PAINT" => true,
@@ -602,7 +603,7 @@ mod tests {
         let mut rig = Rig::new(&World::new(), text);
         let mut echo = |device: &str, src: &str, dst: &str, kind: u8, id: u8| {
             let mut frame = frame_v4(src, dst, 64, 1, &[kind, 0, 0, 0, 0, id, 0, 2]);
-            crate::element::click::only::summary::fill_checksums(&mut frame[14..]);
+            crate::element::click::only::checksums::fill_checksums(&mut frame[14..]);
             let sent = rig.receive(device, &[&frame]);
             let ends =
                 |bytes: &[u8]| (bytes[12], bytes[16], u16::from_be_bytes([bytes[24], bytes[25]]));
@@ -615,7 +616,7 @@ mod tests {
         // 700 is 0x02bc: only its low byte fits the closure's identifier.
         assert_eq!(echo("b", "8.0.0.1", "1.0.0.1", 0, 5), None, "nobody sent that");
         let mut reply = frame_v4("8.0.0.1", "1.0.0.1", 64, 1, &[0, 0, 0, 0, 2, 0xbc, 0, 2]);
-        crate::element::click::only::summary::fill_checksums(&mut reply[14..]);
+        crate::element::click::only::checksums::fill_checksums(&mut reply[14..]);
         let sent = rig.receive("b", &[&reply]);
         assert_eq!((&*sent[0].0, sent[0].1[16], &sent[0].1[24..26]), ("y", 10, &[0, 5][..]));
     }

@@ -2,7 +2,7 @@
 //!
 //! Source: Click's `ARPResponder`; RFC 826, RFC 5227. Addresses and prefixes of an entry are all at its link
 //! address; the longest prefix counts. The request becomes the reply. What is no request, or for nobody here, goes
-//! to output 1, or ends: so does one that another host sends in our own name.
+//! to output 1, or is dropped: so is one that another host sends in our own name.
 //!
 //! Handlers change the entries while workers answer; a worker looks once a batch whether there are others.
 

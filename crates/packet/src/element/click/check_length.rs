@@ -1,7 +1,7 @@
 //! Lets packets pass up to a length: `CheckLength(1500)`.
 //!
-//! Source: Click's `CheckLength`. Longer ones go to output 1, where it is used, or end here. The length is that of the
-//! packet as it is at this place: with its Ethernet header, or without.
+//! Source: Click's `CheckLength`. Longer ones go to output 1, where it is used, or are dropped. The length is that of
+//! the packet as it is at this place: with its Ethernet header, or without.
 
 use crate::element::support::setting::Setting;
 use crate::frame::{Batch, DropReason};

@@ -1,7 +1,7 @@
 //! Sorts frames by patterns over their bytes: `Classifier(12/0806 20/0001, 12/0800, -)`.
 //!
-//! Source: Click's `Classifier`. A frame leaves by the output of the first pattern that takes it, and ends
-//! here when none does. The language is that of [`crate::filter::Pattern`].
+//! Source: Click's `Classifier`. A frame leaves by the output of the first pattern that takes it, and is dropped when
+//! none does. A pattern is a list of `OFFSET/VALUE%MASK`, with hexadecimal values, or `-` for all.
 //!
 //! Cost: a load for each word that the patterns read, up to the first that holds.
 

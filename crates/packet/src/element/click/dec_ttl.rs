@@ -1,7 +1,7 @@
 //! Counts the hops of packets that are forwarded: `DecIPTTL` and `DecIP6HLIM`.
 //!
 //! Source: Click's elements of these names; RFC 1812, 5.3.1, RFC 8200, 3. A packet that has no hop left goes,
-//! unchanged, to output 1 with [`Cause::TtlExpired`] as its note, or ends here. The checksum is updated.
+//! unchanged, to output 1 with [`Cause::TtlExpired`] as its note, or is dropped. The checksum is updated.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! Sends ICMP errors that a graph has decided on: `ICMPError(10.0.0.1, timeexceeded)`, and `ICMP6Error`.
 //!
-//! Source: Click's elements of these names, within RFC 1812, 4.3, and RFC 4443. Every packet ends here, and the error
+//! Source: Click's elements of these names, within RFC 1812, 4.3, and RFC 4443. Every packet is dropped, and the error
 //! about it leaves by the output, to be looked up like any other. Click's `ICMP6Error` is not followed where it is
 //! wrong: the type of the offender is found behind its extension headers, and a packet is quoted up to the least MTU
 //! of a link. Errors have a rate only where one is given: `ALL 1200 350` is that of the built-in router. Those of IPv4
@@ -10,8 +10,7 @@
 //! A redirect names the gateway that the packet goes to. It is sent when sender and gateway are neighbors on the
 //! ingress port of the packet (RFC 1812, 5.2.7.2), as far as addresses of ports are known.
 //!
-//! What is answered and how errors are written is that of the built-in elements,
-//! [`crate::element::router::icmp4_error`] and [`crate::element::router::icmp6_error`].
+//! What is answered and how errors are written is that of the built-in elements.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;

@@ -1,9 +1,8 @@
 //! Sorts IP packets by expressions over their fields: `IPClassifier(tcp dst port 80, udp, -)`, and
 //! `IPFilter(deny src 10.0.0.0/8, allow all)`.
 //!
-//! Source: Click's elements of these names. A packet is sorted by the first expression that takes it, and
-//! ends here when none does. The language is that of [`crate::filter::Condition`]; it is for both families,
-//! so that `IP6Classifier` and `IP6Filter` are not needed.
+//! Source: Click's elements of these names. A packet is sorted by the first expression that takes it, and dropped when
+//! none does. The language is Click's; it is for both families, so that `IP6Classifier` and `IP6Filter` are not needed.
 //!
 //! Cost: a load for each field that the expressions read, up to the first that holds.
 

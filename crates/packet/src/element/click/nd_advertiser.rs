@@ -4,7 +4,7 @@
 //! entries and handlers ([`super::arp_responder`]). The solicitation becomes the advertisement: from the address that
 //! was solicited, as of a router unless `ROUTER false` is given, and for a prefix without the flag that overrides
 //! what others advertise. A duplicate address detection is answered to all nodes. What is no valid solicitation,
-//! or for nobody here, goes to output 1, or ends.
+//! or for nobody here, goes to output 1, or is dropped.
 
 use std::sync::Arc;
 

@@ -2,7 +2,7 @@
 //!
 //! Source: Click's `ICMPPingResponder`; RFC 792, RFC 1122 3.2.2.6. As in Click the addresses change places and the TTL
 //! stays, unless `TTL` gives one. Differs: ICMPv6 as well (RFC 4443, 4.2). What is
-//! no request, not whole, or not from one host to another goes to output 1, where it is used, or ends here: an
+//! no request, not whole, or not from one host to another goes to output 1, where it is used, or is dropped: an
 //! answer to a broadcast would make of one packet many. A checksum that was wrong stays wrong.
 
 use std::sync::Arc;

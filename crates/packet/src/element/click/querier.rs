@@ -6,11 +6,11 @@
 //! at input 1, each with its Ethernet header, and are consumed. Queries leave by output 1, where it is used, else by
 //! output 0.
 //!
-//! While an address is unknown its packets wait, as [`crate::element::support::waiting`] bounds them. `NDSolicitor`, and any
-//! whose output 2 is used, query it once a second. After 3 seconds the packets leave by output 2, with the note that an ICMP error is
-//! made of, or end here; for some seconds then others do so at once, while the query is repeated. An `ARPQuerier` without
-//! output 2 does as Click's: packets wait until `TIMEOUT`, and each may cause a query, of which ten are a tenth of a
-//! second apart and the others two seconds.
+//! While an address is unknown its packets wait: a bounded number for each address, and of all. `NDSolicitor`, and any
+//! whose output 2 is used, query it once a second. After 3 seconds the packets leave by output 2, with the note that an
+//! ICMP error is made of, or are dropped; for some seconds then others do so at once, while the query is repeated. An
+//! `ARPQuerier` without output 2 does as Click's: packets wait until `TIMEOUT`, and each may cause a query, of which
+//! ten are a tenth of a second apart and the others two seconds.
 //!
 //! Addresses are kept for `TIMEOUT`, and confirmed after `POLL_TIMEOUT` by querying the host itself. All workers learn
 //! what one does ([`super::neighbors`]).

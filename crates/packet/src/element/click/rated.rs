@@ -1,10 +1,10 @@
 //! Elements that keep to a rate: `RatedSplitter` sends the excess to its second output, `Shaper` and `RatedUnqueue` let
-//! it wait; the second output of a shaper gives packets while its first one may not. `Bandwidth...` is the same in bytes.
+//! it wait; the second output of a shaper gives packets while its first one may not. `Bandwidth...` is the same in
+//! bytes.
 //!
-//! Source: Click's elements of these names; the arguments are those of [`crate::element::support::allowance`].
-//! Differs: packets are counted as they are, with the headers that they have at this place of the graph, in a burst of
-//! 20 ms for splitters and shapers too. Shapers begin without it, as Click's do, which make up for what was not used in the
-//! last second.
+//! Source: Click's elements of these names. Differs: packets are counted as they are, with the headers that they have
+//! at this place of the graph, in a burst of 20 ms for splitters and shapers too. Shapers begin without it, as Click's
+//! do, which make up for what was not used in the last second.
 
 use std::sync::Arc;
 

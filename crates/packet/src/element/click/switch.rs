@@ -1,6 +1,6 @@
 //! Sends all packets to one of its outputs: `Switch(0)`, changed by its handler.
 //!
-//! Source: Click's `Switch`. A negative number ends packets. Handler `switch`.
+//! Source: Click's `Switch`. A negative number drops packets. Handler `switch`.
 
 use crate::element::support::setting::{Setting, value};
 use crate::frame::{Batch, DropReason};

@@ -1,6 +1,6 @@
 //! Sends ICMP errors about dropped IPv4 packets: RFC 792 and 1191, within RFC 1812, 4.3.
 //!
-//! Every packet comes with [`Cause::note`] as its note and ends here, counted by its cause. Unless
+//! Every packet comes with [`Cause::note`] as its note and is dropped here, counted by its cause. Unless
 //! 4.3.2.7 forbids it, or the limiter, a new packet to its source leaves by output 0, to be looked up
 //! like any other. It quotes the packet as it lies in the frame: whoever sends packets here must not
 //! have changed them but where 4.3.2.3 allows it (updated options).

@@ -1,6 +1,6 @@
 //! Sends ICMPv6 errors about dropped IPv6 packets: RFC 4443.
 //!
-//! Every packet comes with [`Cause::note`] as its note and ends here, counted by its cause. Unless
+//! Every packet comes with [`Cause::note`] as its note and is dropped here, counted by its cause. Unless
 //! 2.4 (e) forbids it, or the limiter, a new packet to its source leaves by output 0, to be looked up
 //! like any other. No route leads to a link-local source, since every link has its own fe80::/10: an
 //! error to one goes back where the packet came from, to the host that sent it, by output 1.

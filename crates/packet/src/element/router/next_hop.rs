@@ -9,10 +9,8 @@
 //! since their own hash would differ (a fragment has no ports) and with it perhaps the path.
 //!
 //! A packet that is to leave by the port that it arrived on goes to the output `turn` first, where that is used, with its
-//! forwarding action in its metadata and its header as it came: features of that place see it there ([`FeatureArc`]). It
+//! forwarding action in its metadata and its header as it came: features of that place see it there (`FeatureArc`). It
 //! comes back by the last input.
-//!
-//! [`FeatureArc`]: crate::feature::row::FeatureArc
 //!
 //! Packets of our own making leave with the TTL they were given; fragments count it down like the
 //! packet they were cut from.

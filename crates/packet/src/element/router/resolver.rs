@@ -1,11 +1,11 @@
 //! Keeps packets whose next hop has no link address yet, and requests its resolution.
 //!
-//! Packets wait by key: an adjacency, or a host on the link of a port with the ingress port
-//! of its packets. [`crate::element::support::waiting`] bounds how many may; more are dropped, or take the place of others. The control
-//! side gets a resolve request at once and then at most once a second a key (RFC 1122 2.3.2.1). When the
-//! address is known, packets go back to the lookup, since their route may have changed meanwhile; when
-//! it is known that the host is silent, or after 3 seconds, each goes where an ICMP error is made
-//! of it (RFC 1812 3.3.2). A silent neighbor is resolved again as long as packets come for it.
+//! Packets wait by key: an adjacency, or a host on the link of a port with the ingress port of its packets. Their
+//! number is bounded, for a key and of all; more are dropped, or take the place of others. The control side gets a
+//! resolve request at once and then at most once a second a key (RFC 1122 2.3.2.1). When the address is known, packets
+//! go back to the lookup, since their route may have changed meanwhile; when it is known that the host is silent, or
+//! after 3 seconds, each goes where an ICMP error is made of it (RFC 1812 3.3.2). A silent neighbor is resolved again
+//! as long as packets come for it.
 //!
 //! Cost: a hash table, for packets that have to wait anyway; nothing is allocated after the start. A
 //! round looks at [`TURNS`] keys, in turn.

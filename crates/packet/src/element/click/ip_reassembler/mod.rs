@@ -6,11 +6,12 @@
 //! output 0 with the header of its first fragment, and what is known of that. A packet must fit a frame.
 //!
 //! A packet that is not complete after `TIMEOUT` (30 seconds) leaves by output 1, where it is used, as its first
-//! fragment came, for `ICMPError(ADDR, timeexceeded, reassembly)`; without first fragment it ends. At most `HIMEM`
-//! bytes (262,144, of which each packet takes 2,048) are kept; the oldest packet makes room.
+//! fragment came, for `ICMPError(ADDR, timeexceeded, reassembly)`; without first fragment it is dropped. At most
+//! `HIMEM` bytes (262,144, of which each packet takes 2,048) are kept; the oldest packet makes room.
 //!
-//! A fragment that overlaps others ends its packet, and all that comes of it later (RFC 5722, which Linux applies to
-//! IPv4 as well); one that is there already is ignored. Congestion that a fragment met its packet met (RFC 3168, 5.3).
+//! A fragment that overlaps others is dropped with its packet, and all that comes of it later (RFC 5722, which Linux
+//! applies to IPv4 as well); one that is there already is ignored. Congestion that a fragment met its packet met (RFC
+//! 3168, 5.3).
 //!
 //! Cost: a hash table, a copy of each fragment's payload but one; nothing is allocated after the start.
 

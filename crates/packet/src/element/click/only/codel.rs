@@ -1,9 +1,10 @@
-//! `CoDel(TARGET, INTERVAL)` ends packets that waited in a queue for too long: when none waited for less than the target in an
-//! interval, one ends, and others at ever shorter intervals until the queue is short again.
+//! `CoDel(TARGET, INTERVAL)` drops packets that waited in a queue for too long: when none waited for less than the
+//! target in an interval, one is dropped, and others at ever shorter intervals until the queue is short again.
 //!
-//! Source: Click's `CoDel`; RFC 8289. How long a packet waited is the time since its first timestamp, which `SetTimestamp(FIRST true)`
-//! before the queue gives it; what has none passes. Defaults are those of the RFC, 5 ms and 100 ms. A queue of one packet is never
-//! too long. Differs: what ends leaves by the second output, where it is used; it also takes what is pushed.
+//! Source: Click's `CoDel`; RFC 8289. How long a packet waited is the time since its first timestamp, which
+//! `SetTimestamp(FIRST true)` before the queue gives it; what has none passes. Defaults are those of the RFC, 5 ms and
+//! 100 ms. A queue of one packet is never too long. Differs: what it drops leaves by the second output, where it is
+//! used; it also takes what is pushed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +20,7 @@ use crate::graph::{Context, Element, ElementClass, Exit, Made};
 use crate::handler::Handler;
 
 pub(crate) const CLASS: ElementClass =
-    sorting("CoDel", &["out", "late"], "ends packets that waited for too long", |setup| {
+    sorting("CoDel", &["out", "late"], "drops packets that waited for too long", |setup| {
         let target = setup.args.optional::<Duration>("TARGET");
         let interval = setup.args.optional::<Duration>("INTERVAL");
         let queues = Queues::read(setup);

@@ -1,4 +1,4 @@
-//! Elements that no packet passes: `AddressInfo` names addresses ([`crate::language`] reads them by name), `PortInfo`
+//! Elements that no packet passes: `AddressInfo` names addresses, `PortInfo`
 //! names ports, `ClickyInfo` and `ScheduleInfo` are for other programs, `Message` writes a text when the
 //! configuration is read, and `ErrorElement` takes all arguments and is refused.
 //!

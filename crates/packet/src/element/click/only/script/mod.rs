@@ -8,10 +8,10 @@
 //! functions of `$( )` are is in the handlers of the element: `add`, `eq`, `if`, `sprintf` and others.
 //!
 //! `TYPE` selects what starts it: `ACTIVE` scripts start by themselves, `PASSIVE` ones when `run` is called, `PACKET`
-//! scripts (those with inputs) for each packet, which goes to the output that they `return`, 0 without one, and ends
-//! by `exit`. A `DRIVER` script, `DriverManager`, receives each request that the router end: `pause` waits for one.
-//! When it is at its end, so is the router. Of several workers the first runs it. Differs: `TYPE SIGNAL` and `PROXY`
-//! are refused.
+//! scripts (those with inputs) for each packet, which goes to the output that they `return`, 0 without one, and is
+//! dropped by `exit`. A `DRIVER` script, `DriverManager`, receives each request that the router end: `pause` waits for
+//! one. When it is at its end, so is the router. Of several workers the first runs it. `SIGNAL NAME` scripts start when
+//! the process receives one of these signals. Differs: `PROXY` is refused.
 
 mod functions;
 mod program;

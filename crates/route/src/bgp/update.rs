@@ -94,7 +94,8 @@ pub fn message<'a>(rest: &mut Fields<'a>) -> Result<(u8, Fields<'a>), Words> {
 ///
 /// # Errors
 /// When it makes no sense. Prefixes whose attributes make none were visited as withdrawn (RFC 7606 section 2); where the
-/// prefixes themselves cannot be read, nothing of the message was visited.
+/// prefixes themselves cannot be read, nothing of the message was visited. A next hop of an odd length hides no prefix:
+/// they follow behind as many bytes.
 pub fn update(
     mut body: Fields<'_>,
     encoding: Encoding,
@@ -137,7 +138,9 @@ pub fn update(
                     let len = data.u8()?;
                     let mut hops = Fields(data.take(len.into())?);
                     data.u8()?; // reserved
-                    reach = Some((v6, hops.next_hop(len)?, data));
+                    let next_hop = hops.next_hop(len);
+                    mistake = mistake.or(next_hop.err());
+                    reach = Some((v6, next_hop.ok(), data));
                 }
             }
             _ => {
@@ -148,8 +151,7 @@ pub fn update(
         }
     }
     let of_body = (!announced.0.is_empty()).then_some((false, read.next_hop, announced));
-    let of_attribute = reach.map(|(v6, next_hop, rest)| (v6, Some(next_hop), rest));
-    for (v6, next_hop, rest) in of_attribute.into_iter().chain(of_body) {
+    for (v6, next_hop, rest) in reach.into_iter().chain(of_body) {
         if next_hop.is_none() {
             mistake = mistake.or(Some("prefixes without a next hop"));
         }
@@ -349,6 +351,22 @@ mod tests {
             said(&body, Encoding::default()).unwrap(),
             ["10.0.0.0/8 0 2001:db8::1 pref None len 0 origin 2 med None"]
         );
+    }
+
+    /// RFC 7606, section 2: what the message withdraws is gone, and so is what it announces over nothing that can be read.
+    #[test]
+    fn a_next_hop_of_an_odd_length_leaves_the_withdrawals() {
+        let reach = [0x80, 14, 13, 0, 2, 1, 5, 0x20, 1, 0x0d, 0xb8, 0, 0, 16, 0x20, 2];
+        let unreach = [0x80, 15, 6, 0, 2, 1, 16, 0x20, 1];
+        let attributes = counted(&[&reach[..], &unreach].concat());
+        let body = [&counted(&[8, 10])[..], &attributes].concat();
+        let (mut gone, encoding) = (Vec::new(), Encoding::default());
+        let done = update(Fields(&body), encoding, &mut |statement| match statement {
+            Statement::Withdrawn(prefix, _) => gone.push(prefix.to_string()),
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(done, Err("next hop of an odd length"));
+        assert_eq!(gone, ["10.0.0.0/8", "2001::/16", "2002::/16"]);
     }
 
     #[test]

@@ -79,6 +79,8 @@ pub struct Effect {
     pub new: NextHopId,
     /// Next hop that this candidate had before.
     pub replaced: Option<NextHopId>,
+    /// Stamp that it had then.
+    pub stamp: Option<u8>,
 }
 
 /// What [`Rib::select`] found.
@@ -223,6 +225,18 @@ impl<A: Addr> Rib<A> {
         self.store.covering(prefix).map(|(prefix, _)| prefix)
     }
 
+    /// The stamp of the candidate of a source and metric.
+    pub fn stamp(&self, prefix: Prefix<A>, source: u16, metric: u32) -> Option<u8> {
+        let mut at = self.store.get(prefix)?.first;
+        while let Some(node) = self.slab.nodes.get(at as usize) {
+            if (node.source, node.metric) == (source, metric) {
+                return Some(node.stamp);
+            }
+            at = node.next;
+        }
+        None
+    }
+
     /// Adds a candidate, or replaces the one of the same source and metric.
     pub fn insert(&mut self, prefix: Prefix<A>, candidate: Candidate, stamp: u8) -> Effect {
         let Candidate { source, distance, metric, hop } = candidate;
@@ -241,7 +255,12 @@ impl<A: Addr> Rib<A> {
             (NextHopId::NONE, hop, None)
         };
         self.uses.moved(old, new);
-        Effect { old, new, replaced }
+        Effect {
+            old,
+            new,
+            replaced: replaced.map(|node| node.hop),
+            stamp: replaced.map(|node| node.stamp),
+        }
     }
 
     /// Removes the candidate of a source and metric; `None` when there is none.
@@ -263,7 +282,7 @@ impl<A: Addr> Rib<A> {
         if self.slab.is_sparse() {
             self.slab.shrink(self.store.values_mut().map(|best| &mut best.first));
         }
-        Some(Effect { old, new, replaced: Some(replaced) })
+        Some(Effect { old, new, replaced: Some(replaced.hop), stamp: Some(replaced.stamp) })
     }
 
     /// Sets the stamp of every candidate of a source, in a pass over all candidates.
@@ -310,8 +329,8 @@ impl<A: Addr> Rib<A> {
 }
 
 impl Slab {
-    /// Unlinks from the list that begins at `first`, and frees the node.
-    fn unlink(&mut self, first: &mut u32, source: u16, metric: u32) -> Option<NextHopId> {
+    /// Unlinks from the list that begins at `first`, and frees the node; what it was.
+    fn unlink(&mut self, first: &mut u32, source: u16, metric: u32) -> Option<Node> {
         let mut before = END;
         let mut at = *first;
         while let Some(&node) = self.nodes.get(at as usize) {
@@ -323,7 +342,7 @@ impl Slab {
                 self.nodes[at as usize].next = self.free;
                 self.free = at;
                 self.used -= 1;
-                return Some(node.hop);
+                return Some(node);
             }
             (before, at) = (at, node.next);
         }

@@ -64,7 +64,8 @@ impl Control {
         let limits = self.sources.get(source);
         let is_new = self.tables.get(key.table).is_none();
         let tables = limits.full_of_tables().filter(|_| is_new);
-        let routes = limits.full().filter(|_| self.present(source, key).is_none());
+        let stamp = || self.tables.get(key.table)?.stamp(key.prefix, source.0, key.metric);
+        let routes = limits.full(stamp);
         if let Some(why) = tables.or(routes) {
             return Err(format!("{}: {why}", key.prefix));
         }
@@ -125,9 +126,7 @@ impl Control {
             table.force(key.prefix);
         }
         let effect = table.insert(key.prefix, candidate, s.stamp());
-        if effect.replaced.is_none() {
-            s.count_added();
-        }
+        s.count_inserted(effect.stamp);
         self.note_effect(source, key, &effect, hop);
         self.follow_paths(key.table, key.prefix);
         Ok(hop)
@@ -147,7 +146,7 @@ impl Control {
         if source == HOST || !s.is_dumping() && effect.replaced.is_some_and(direct) {
             table.force(key.prefix);
         }
-        s.count_removed();
+        s.count_removed(effect.stamp);
         self.expiry.forget(source, key);
         self.note_effect(source, *key, &effect, NextHopId::NONE);
         self.follow_paths(key.table, key.prefix);

@@ -51,7 +51,8 @@ pub struct SourceReport {
 /// How much a source may set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourceLimits {
-    /// Most routes at a time.
+    /// Most routes of one dump and the changes after it. Those of earlier dumps, which wait to be repeated or withdrawn,
+    /// are as many at most.
     pub routes: usize,
     /// Most tables that there are for its routes alone; they stay when these are gone.
     pub tables: usize,
@@ -81,6 +82,8 @@ pub(super) struct Source {
     /// Refused routes since they were last taken, of a source that wants to know.
     refusals: Option<Vec<RouteKey>>,
     limits: Option<SourceLimits>,
+    /// Routes of the present dump and since.
+    present: u64,
     /// Tables that were made for its routes.
     tables: usize,
 }
@@ -131,6 +134,7 @@ impl Sources {
             dump: None,
             refusals: None,
             limits: None,
+            present: 0,
             tables: 0,
         });
         SourceId(id)
@@ -198,6 +202,7 @@ impl Source {
             move |stamp| if is_before(stamp, ended) { ended.wrapping_sub(1) } else { ended }
         });
         self.dumps += 1;
+        self.present = 0;
         self.stamp = self.stamp.wrapping_add(1);
         self.dump = Some(Dump::default());
         self.report.dumping = true;
@@ -218,12 +223,16 @@ impl Source {
         is_before(stamp, self.ended)
     }
 
-    pub(super) fn count_added(&mut self) {
-        self.report.routes += 1;
+    /// Counts a route with the present stamp, in the place of one with this stamp or of none.
+    pub(super) fn count_inserted(&mut self, replaced: Option<u8>) {
+        self.report.routes += u64::from(replaced.is_none());
+        self.present += u64::from(replaced != Some(self.stamp));
     }
 
-    pub(super) fn count_removed(&mut self) {
+    /// Counts a route with this stamp that is gone.
+    pub(super) fn count_removed(&mut self, stamp: Option<u8>) {
         self.report.routes -= 1;
+        self.present -= u64::from(stamp == Some(self.stamp));
     }
 
     /// Counts a new or withdrawn route.
@@ -252,10 +261,19 @@ impl Source {
         self.limits = Some(limits);
     }
 
-    /// Why the source may have no further route; `None` where it may.
-    pub(super) fn full(&self) -> Option<&'static str> {
+    /// Why the source may not have a route, which has this stamp if it is there; `None` where it may.
+    pub(super) fn full(&self, stamp: impl FnOnce() -> Option<u8>) -> Option<&'static str> {
         let most = self.limits?.routes as u64;
-        (self.report.routes >= most).then_some("a route too many (the limit is max_prefixes)")
+        let (full, crowded) = (self.present >= most, self.report.routes >= most.saturating_mul(2));
+        if !full && !crowded {
+            return None;
+        }
+        // What was there before the dump counts once it is repeated.
+        let may = match stamp() {
+            Some(stamp) => stamp == self.stamp || !full,
+            None => false,
+        };
+        (!may).then_some("a route too many (the limit is max_prefixes)")
     }
 
     /// Why no further table is made for its routes; `None` where one is.

@@ -102,6 +102,14 @@ impl Table {
         }
     }
 
+    /// The stamp of the candidate of a source and metric.
+    pub(super) fn stamp(&self, prefix: AnyPrefix, source: u16, metric: u32) -> Option<u8> {
+        match prefix {
+            AnyPrefix::V4(p) => self.v4.rib.stamp(p, source, metric),
+            AnyPrefix::V6(p) => self.v6.rib.stamp(p, source, metric),
+        }
+    }
+
     /// The candidates of exactly this prefix, the best first.
     pub(super) fn candidates(&self, prefix: AnyPrefix) -> Vec<Candidate> {
         match prefix {

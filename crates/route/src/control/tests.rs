@@ -386,6 +386,37 @@ fn a_source_has_no_more_routes_and_tables_than_its_limits() {
     assert!(lab.control.has_key(lab.kernel, &Lab::key("203.0.113.0/24", 0)));
 }
 
+/// Routes of the session before, which are withdrawn unless they are repeated, take no room from those of this one.
+#[test]
+fn routes_of_an_earlier_dump_do_not_count_against_the_limit() {
+    let mut lab = lab();
+    let source = lab.control.add_source("fpm", 20);
+    lab.control.limit(source, SourceLimits { routes: 2, tables: 2 });
+    let key = |n: u8| Lab::key(&format!("10.{n}.0.0/16"), 0);
+    let route = |n| RouteEvent::Route(RouteUpdate::new(key(n), Target::Blackhole));
+    let mut dump = |numbers: &[u8], ends: bool| {
+        lab.control.handle(source, RouteEvent::StartOfTable);
+        numbers.iter().for_each(|&n| lab.control.handle(source, route(n)));
+        if ends {
+            lab.control.handle(source, RouteEvent::EndOfTable);
+            lab.control.commit_now(Instant::now()).unwrap();
+        }
+        let has = (1..=9).filter(|&n| lab.control.has_key(source, &key(n)));
+        (has.collect::<Vec<_>>(), lab.control.source(source).refused)
+    };
+    assert_eq!(dump(&[1, 2], true), (vec![1, 2], 0));
+    assert_eq!(dump(&[2, 3], true), (vec![2, 3], 0));
+    // Beyond the limit is what the session itself has too much, also where that was there before.
+    assert_eq!(dump(&[4, 5, 6, 3], true), (vec![4, 5], 2));
+    // No more than twice as many stay, however many dumps are abandoned.
+    assert_eq!(dump(&[6, 7], false), (vec![4, 5, 6, 7], 2));
+    assert_eq!(dump(&[8, 7, 6], true), (vec![6, 7], 3));
+    lab.control.handle(source, RouteEvent::Withdraw(key(7)));
+    lab.control.handle(source, route(9));
+    assert_eq!(lab.control.source(source).routes, 2);
+    assert!(lab.control.has_key(source, &key(9)));
+}
+
 /// A source that acknowledges its routes would else report them as offloaded.
 #[test]
 fn a_source_knows_of_routes_that_no_packet_is_forwarded_by() {

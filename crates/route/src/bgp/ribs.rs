@@ -12,12 +12,13 @@
 //!
 //! Shape:  a map from prefixes to their paths, the best one first; a path is peer, identifier and shared attributes, 16 bytes.
 //! Cost:   a change looks for its path among those of the prefix, and for its place by halves; the loss of a peer that has
-//!         paths visits all prefixes.
+//!         paths visits all prefixes, at most [`LOOKS`] of them a step ([`Ribs::step`]).
 //! Limits: one path a prefix, no multipath; [`NEXT_HOPS`] different next hops of a prefix; those of [`Limits`].
 
 use core::net::IpAddr;
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use core::ops::Bound;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use super::Words;
@@ -29,6 +30,10 @@ const LOCAL_PREF: u32 = 100;
 
 /// Most next hops of a route, the best one among them. More would make almost as many lists of them as there are prefixes.
 pub const NEXT_HOPS: usize = 4;
+
+/// Most prefixes that a step visits, and most changes that follow from it: about a millisecond each.
+const LOOKS: usize = if cfg!(test) { 8 } else { 8192 };
+const CHANGES: usize = if cfg!(test) { 2 } else { 2048 };
 
 /// How much is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,7 +117,20 @@ pub struct Ribs {
     counts: Vec<usize>,
     /// Numbers of peers that are gone.
     free: Vec<PeerNumber>,
-    prefixes: HashMap<AnyPrefix, Paths>,
+    /// In their order, so that work on all of them can be done in steps.
+    prefixes: BTreeMap<AnyPrefix, Paths>,
+    work: Option<Work>,
+}
+
+/// Work on all prefixes that is not complete, and the last prefix that was visited.
+#[derive(Clone, Copy, Debug)]
+enum Work {
+    /// The paths of a peer go, and then its number is free, or it stays.
+    Remove { peer: PeerNumber, frees: bool, after: Option<AnyPrefix> },
+    /// All paths go, of which nobody is to know.
+    Discard,
+    /// All routes are visited again.
+    Repeat { after: Option<AnyPrefix> },
 }
 
 impl Ribs {
@@ -143,40 +161,116 @@ impl Ribs {
         self.counts[peer as usize] > 0
     }
 
-    /// Removes a peer with its routes.
-    pub fn remove_peer(&mut self, peer: PeerNumber, visit: &mut dyn FnMut(Change)) {
-        self.clear_peer(peer, visit);
-        self.free.push(peer);
+    /// Removes a peer with its routes, in steps.
+    pub fn remove_peer(&mut self, peer: PeerNumber) {
+        self.begin(Work::Remove { peer, frees: true, after: None });
     }
 
-    /// Removes the routes of all peers.
-    pub fn clear(&mut self, visit: &mut dyn FnMut(Change)) {
+    /// Removes the routes of a peer, in steps.
+    pub fn clear_peer(&mut self, peer: PeerNumber) {
+        self.begin(Work::Remove { peer, frees: false, after: None });
+    }
+
+    /// Removes the routes of all peers, in steps; none of the changes is visited.
+    pub fn clear(&mut self) {
         self.counts.fill(0);
         self.held = 0;
-        for (prefix, _) in self.prefixes.drain() {
-            visit(Change { prefix, next_hops: NextHops::default() });
-        }
+        self.begin(Work::Discard);
     }
 
-    /// Removes the routes of a peer.
-    pub fn clear_peer(&mut self, peer: PeerNumber, visit: &mut dyn FnMut(Change)) {
-        let count = std::mem::take(&mut self.counts[peer as usize]);
-        if count == 0 {
-            return;
-        }
-        self.held -= count;
-        self.prefixes.retain(|&prefix, paths| {
-            if paths.iter().all(|path| path.peer != peer) {
-                return true;
+    /// Visits all routes, in steps, as if they were new.
+    pub fn repeat(&mut self) {
+        self.begin(Work::Repeat { after: None });
+    }
+
+    fn begin(&mut self, work: Work) {
+        debug_assert!(self.work.is_none(), "the caller takes all steps before anything else");
+        self.work = match work {
+            Work::Remove { peer, frees, .. } if !self.has_paths(peer) => {
+                self.free.extend(frees.then_some(peer));
+                None
             }
-            let before = next_hops(paths);
+            Work::Discard | Work::Repeat { .. } if self.is_empty() => None,
+            work => Some(work),
+        };
+    }
+
+    /// Whether steps are left: nothing else may be done before them.
+    pub fn is_busy(&self) -> bool {
+        self.work.is_some()
+    }
+
+    /// Takes the next step of what was begun, of some milliseconds at most, and visits the changes.
+    pub fn step(&mut self, visit: &mut dyn FnMut(Change)) {
+        self.work = match self.work.take() {
+            Some(Work::Remove { peer, frees, after }) => {
+                let after = self.remove_some(peer, after, visit);
+                let more = after.is_some() && self.has_paths(peer);
+                self.free.extend((frees && !more).then_some(peer));
+                more.then_some(Work::Remove { peer, frees, after })
+            }
+            Some(Work::Discard) => {
+                (0..LOOKS).for_each(|_| drop(self.prefixes.pop_first()));
+                (!self.is_empty()).then_some(Work::Discard)
+            }
+            Some(Work::Repeat { after }) => {
+                let after = self.repeat_some(after, visit);
+                after.is_some().then_some(Work::Repeat { after })
+            }
+            None => None,
+        };
+    }
+
+    /// Removes paths of a peer from the next prefixes; the last of them, `None` at the end.
+    fn remove_some(
+        &mut self,
+        peer: PeerNumber,
+        after: Option<AnyPrefix>,
+        visit: &mut dyn FnMut(Change),
+    ) -> Option<AnyPrefix> {
+        let (mut changes, mut removed, mut empty) = (0, 0, Vec::new());
+        let mut last = None;
+        for (looks, (&prefix, paths)) in self.prefixes.range_mut(behind(after)).enumerate() {
+            if looks == LOOKS || changes == CHANGES {
+                break;
+            }
+            last = Some(prefix);
+            if paths.iter().all(|path| path.peer != peer) {
+                continue;
+            }
+            let (before, count) = (next_hops(paths), paths.len());
             paths.retain(|path| path.peer != peer);
+            removed += count - paths.len();
             let now = next_hops(paths);
             if now != before {
+                changes += 1;
                 visit(Change { prefix, next_hops: now });
             }
-            !paths.is_empty()
-        });
+            if paths.is_empty() {
+                empty.push(prefix);
+            }
+        }
+        empty.iter().for_each(|prefix| drop(self.prefixes.remove(prefix)));
+        self.counts[peer as usize] -= removed;
+        self.held -= removed;
+        last
+    }
+
+    /// Visits the next routes; the last of them, `None` at the end.
+    fn repeat_some(
+        &self,
+        after: Option<AnyPrefix>,
+        visit: &mut dyn FnMut(Change),
+    ) -> Option<AnyPrefix> {
+        let mut last = None;
+        for (&prefix, paths) in self.prefixes.range(behind(after)).take(CHANGES) {
+            last = Some(prefix);
+            let next_hops = next_hops(paths);
+            if next_hops != NextHops::default() {
+                visit(Change { prefix, next_hops });
+            }
+        }
+        last
     }
 
     /// A peer has announced a path; the change that follows, if there is one.
@@ -249,6 +343,11 @@ impl Ribs {
 }
 
 const TOO_MANY_PATHS: Words = "a path too many (the limit is max_paths)";
+
+/// The prefixes behind this one; all of them behind none.
+fn behind(after: Option<AnyPrefix>) -> (Bound<AnyPrefix>, Bound<AnyPrefix>) {
+    (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded)
+}
 
 /// Next hops of the paths in their order. A route that the router itself originates has none: it is left out, and no path
 /// behind it is an alternative.
@@ -367,18 +466,68 @@ mod tests {
         assert_eq!(hops(ribs.withdraw(near, prefix(), 5)), None, "it is gone");
         let mut changes = Vec::new();
         assert_eq!((&ribs.counts[..], ribs.held), (&[1, 1, 1][..], 3));
-        ribs.remove_peer(near, &mut |change| changes.extend(hops(Some(change))));
-        ribs.remove_peer(internal, &mut |change| changes.extend(hops(Some(change))));
-        ribs.clear_peer(far, &mut |change| changes.extend(hops(Some(change))));
+        ribs.remove_peer(near);
+        all_steps(&mut ribs, |change| changes.extend(hops(Some(change))));
+        ribs.remove_peer(internal);
+        all_steps(&mut ribs, |change| changes.extend(hops(Some(change))));
+        ribs.clear_peer(far);
+        all_steps(&mut ribs, |change| changes.extend(hops(Some(change))));
         assert_eq!((&ribs.counts[..], ribs.held), (&[0; 3][..], 0));
         assert_eq!((changes, ribs.len()), (vec![vec![3, 1], vec![3], vec![]], 0));
         assert_eq!(ribs.add_peer(peer(9, true)), Ok(internal), "a number is used again");
         ribs.announce(far, prefix(), 0, &Arc::new(attributes(3))).unwrap();
         ribs.announce(internal, prefix(), 0, &Arc::new(attributes(9))).unwrap();
-        let mut gone = Vec::new();
-        ribs.clear(&mut |change| gone.extend(hops(Some(change))));
-        assert_eq!((gone, ribs.is_empty()), (vec![vec![]], true), "without another path between");
+        let mut again = Vec::new();
+        ribs.repeat();
+        all_steps(&mut ribs, |change| again.extend(hops(Some(change))));
+        assert_eq!(again, [[3, 9]]);
+        ribs.clear();
+        all_steps(&mut ribs, |change| panic!("{change:?}"));
+        assert!(ribs.is_empty());
         assert_eq!((&ribs.counts[..], ribs.held), (&[0; 3][..], 0));
+    }
+
+    /// Steps of what was begun until its end; how many those were.
+    fn all_steps(ribs: &mut Ribs, mut visit: impl FnMut(Change)) -> usize {
+        let mut steps = 0;
+        while ribs.is_busy() {
+            ribs.step(&mut visit);
+            steps += 1;
+        }
+        steps
+    }
+
+    /// A peer with all of a table, and one with some of it: no step has more changes or looks than its share.
+    #[test]
+    fn work_on_all_prefixes_is_done_in_steps() {
+        let mut ribs = Ribs::default();
+        let [a, b] = [1, 2].map(|last| ribs.add_peer(peer(last, true)).unwrap());
+        let of = |n: u8| crate::bgp::masked([n, 0, 0, 0].into(), 8).unwrap();
+        let most = 4 * u8::try_from(LOOKS).unwrap();
+        for n in 0..most {
+            ribs.announce(a, of(n), 0, &Arc::new(attributes(1))).unwrap();
+        }
+        ribs.announce(b, of(most - 1), 0, &Arc::new(attributes(2))).unwrap();
+        let (mut gone, mut changes) = (Vec::new(), 0);
+        ribs.clear_peer(b);
+        assert!(all_steps(&mut ribs, |change| gone.extend(hops(Some(change)))) >= 4, "by looks");
+        assert_eq!(gone, [[1]]);
+        ribs.repeat();
+        assert!(all_steps(&mut ribs, |_| changes += 1) > usize::from(most) / CHANGES);
+        assert_eq!(changes, most);
+        ribs.remove_peer(a);
+        assert!(ribs.has_paths(a), "nothing is done before the first step");
+        let mut step = 0;
+        ribs.step(&mut |_| step += 1);
+        assert_eq!((step, ribs.len()), (CHANGES, usize::from(most) - CHANGES));
+        assert_eq!((ribs.counts[a as usize], ribs.held), (ribs.len(), ribs.len()));
+        assert!(all_steps(&mut ribs, |change| assert_eq!(hops(Some(change)), are(&[]))) > 1);
+        assert_eq!((ribs.is_empty(), ribs.held, ribs.add_peer(peer(3, true))), (true, 0, Ok(a)));
+        for n in 0..most {
+            ribs.announce(a, of(n), 0, &Arc::new(attributes(1))).unwrap();
+        }
+        ribs.clear();
+        assert!(all_steps(&mut ribs, |_| ()) >= 4);
     }
 
     #[test]
@@ -448,7 +597,8 @@ mod tests {
         assert_eq!(hops(ribs.withdraw(a, of(3), 0)), are(&[]));
         assert_eq!(announced(ribs.announce(b, of(4), 0, &path)), are(&[7]));
         assert_eq!(ribs.withdraw(b, of(3), 0), None, "it was never there");
-        ribs.remove_peer(a, &mut |_| ());
+        ribs.remove_peer(a);
+        all_steps(&mut ribs, |_| ());
         assert_eq!(ribs.add_peer(peer(3, true)), Ok(a));
         assert_eq!((ribs.len(), ribs.held), (3, 3));
     }

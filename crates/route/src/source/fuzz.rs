@@ -61,15 +61,20 @@ fn replay(bytes: &[u8], size: usize, peer: PeerChoice) -> (Vec<String>, bool, Re
     let mut sink = |event: RouteEvent| said.push(format!("{event:?}"));
     for piece in bytes.chunks(size) {
         buffer.extend_from_slice(piece);
-        match source.input(&buffer, now, &mut sink) {
-            Ok(taken) => drop(buffer.drain(..taken)),
-            Err(_) => {
-                failed = true;
-                break;
+        failed = loop {
+            match source.input(&buffer, now, &mut sink) {
+                Ok(taken) => drop(buffer.drain(..taken)),
+                Err(_) => break true,
             }
+            // It stops where a peer is lost.
+            if source.due().is_none() {
+                break false;
+            }
+        };
+        if failed {
+            break;
         }
     }
-    assert!(source.due().is_none());
     let _ = source.finish(&mut sink);
     said.sort();
     (said, failed, source.rejected())
@@ -218,7 +223,9 @@ fn session(kind: &SourceKind, bytes: &[u8], size: usize) -> Session {
     source.tick(now + Duration::from_secs(100), &mut |event| said.push(event));
     let count = |is: RouteEvent| said.iter().filter(|event| **event == is).count();
     let started = count(RouteEvent::StartOfTable);
-    assert_eq!(started, usize::from(!bytes.is_empty()));
+    // A router may go over to other routes of it, twice at most.
+    let most = if kind.name == bmp::KIND.name { 3 } else { 1 };
+    assert!(started.div_ceil(most) == usize::from(!bytes.is_empty()), "{started}");
     assert_eq!(count(RouteEvent::EndOfTable), usize::from(commit > 0));
     (said, failed, source.rejected(), out)
 }

@@ -87,10 +87,26 @@ pub trait RouteSource: Send {
     fn visible(&mut self, commit: u64, refused: &[Refused]) {
         let _ = (commit, refused);
     }
+    /// Which of its routes the peer sends, where it has several kinds of them: the next session begins with those
+    /// ([`SessionSpec::monitored`]).
+    fn monitored(&self) -> Option<Monitored> {
+        None
+    }
     /// Messages or lines that were refused so far, and the reason of the latest.
     fn rejected(&self) -> Rejected {
         Rejected::default()
     }
+}
+
+/// Which of its routes a router sends. Those of a later kind replace those of all before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Monitored {
+    /// Those of its peers, as they came.
+    PrePolicy,
+    /// Those of its peers that its policy accepts.
+    PostPolicy,
+    /// Those that it chose.
+    LocRib,
 }
 
 /// A route that the control side did not take.
@@ -179,6 +195,8 @@ pub struct SessionSpec {
     pub limits: Limits,
     /// Most tables that are made for its routes.
     pub tables: usize,
+    /// Which of its routes the peer sent in the session before.
+    pub monitored: Option<Monitored>,
 }
 
 impl Default for SessionSpec {
@@ -191,6 +209,7 @@ impl Default for SessionSpec {
             limits: Limits::default(),
             // A table is never removed, and has two FIBs.
             tables: 1024,
+            monitored: None,
         }
     }
 }

@@ -6,7 +6,8 @@
 //!
 //! **Which routes.** The best path of each prefix among all peers, with its alternatives ([`crate::bgp::ribs`]; all peers count as external), or the
 //! paths of one peer. Peers are numbered as the first index table has them, then in the order in which they appear; a peer is known
-//! by address and AS. When a session of the collector leaves the state Established, its peer's paths are gone.
+//! by address and AS. When a session of the collector leaves the state Established, its peer's paths are gone,
+//! some thousand prefixes at a time.
 //!
 //! **Time.** The first record of BGP4MP is taken at once, each later one when it is due: after the time since the first one as
 //! recorded, divided by the speed. What is due, [`RouteSource::due`] has.
@@ -167,7 +168,7 @@ impl Replayed {
         }
     }
 
-    /// Takes a record, unless it is not due.
+    /// Takes a record, unless it is not due, or paths of a lost peer go first.
     fn record(&mut self, record: &Record<'_>, now: Instant, sink: Sink<'_>) -> Result<bool, Words> {
         if record.kind == TABLE_DUMP_V2 && record.subtype == PEER_INDEX_TABLE {
             let peers = peer_index(record.body)?;
@@ -193,6 +194,10 @@ impl Replayed {
             }
             self.complete(sink);
             self.message(&message, sink)?;
+            // The record is taken once the last of these paths is gone.
+            if self.ribs.is_busy() {
+                return Ok(false);
+            }
         }
         Ok(true)
     }
@@ -238,7 +243,7 @@ impl Replayed {
         let mut changed = |change: Change| sink(change.event());
         if let Content::State(before, after) = message.content {
             if before == ESTABLISHED && after != ESTABLISHED {
-                ribs.clear_peer(peer, &mut changed);
+                ribs.clear_peer(peer);
             }
             return Ok(());
         }
@@ -265,12 +270,22 @@ impl RouteSource for Replayed {
             sink(RouteEvent::StartOfTable);
         }
         self.clock.due = None;
+        self.ribs.step(&mut |change| sink(change.event()));
+        if self.ribs.is_busy() {
+            self.clock.due = Some(now);
+            return Ok(0);
+        }
         let mut records = Records::new(bytes);
         let mut taken = 0;
         while let Some(record) = records.next() {
             let Ok(record) = record else { break };
             match self.record(&record, now, sink) {
-                Ok(false) => return Ok(taken),
+                Ok(false) => {
+                    if self.ribs.is_busy() {
+                        self.clock.due = Some(now);
+                    }
+                    return Ok(taken);
+                }
                 Ok(true) => {}
                 Err(what) => {
                     let number = self.records + 1;
@@ -385,6 +400,40 @@ mod tests {
         (KIND.open)(&SourceSpec { peer, speed, ..SourceSpec::default() }).unwrap()
     }
 
+    /// Gives the source all there is, until it takes no more; how much it took.
+    fn all_of(source: &mut dyn RouteSource, bytes: &[u8], sink: Sink<'_>) -> usize {
+        let (now, mut taken) = (Instant::now(), 0);
+        loop {
+            taken += source.input(&bytes[taken..], now, sink).unwrap();
+            if source.due().is_none() {
+                return taken;
+            }
+        }
+    }
+
+    /// A peer with more prefixes than a step has goes in several, and what follows waits for the last of them.
+    #[test]
+    fn the_paths_of_a_lost_peer_go_in_steps() {
+        let announced: Vec<u8> = (1..=9).collect();
+        let lost = record(1, 5, 1, &[0, 6, 0, 1]);
+        let bytes = [update(0, 1, &[], &announced), lost.clone(), update(2, 2, &[], &[1])];
+        let (mut source, now) = (open("best", "max"), Instant::now());
+        let mut rest = &bytes.concat()[..];
+        let mut steps = Vec::new();
+        while !rest.is_empty() {
+            let (mut gone, mut commits) = (0, 0);
+            let taken = source.input(rest, now, &mut |event| match event {
+                RouteEvent::Withdraw(_) => gone += 1,
+                RouteEvent::Commit(_) => commits += 1,
+                _ => {}
+            });
+            rest = &rest[taken.unwrap()..];
+            assert_eq!(source.due(), (!rest.is_empty()).then_some(now));
+            steps.push((gone, commits));
+        }
+        assert_eq!(steps, [(0, 1), (2, 0), (2, 0), (2, 0), (2, 0), (1, 2)]);
+    }
+
     /// Routes by the last byte of their next hop, and marks, but for commits.
     fn said(peer: &str) -> Vec<String> {
         let (mut source, mut said) = (open(peer, "max"), Vec::new());
@@ -393,7 +442,7 @@ mod tests {
             event => said.push(words(&event)),
         };
         let bytes = file();
-        assert_eq!(source.input(&bytes, Instant::now(), &mut sink), Ok(bytes.len()));
+        assert_eq!(all_of(&mut *source, &bytes, &mut sink), bytes.len());
         source.finish(&mut sink).unwrap();
         // Of alternatives, all of them.
         let hops = |words: String| match words.split_once(['P', 'R']) {
@@ -449,6 +498,10 @@ mod tests {
             let sink = &mut |event| commits += u32::from(matches!(event, RouteEvent::Commit(_)));
             let taken = source.input(rest, now, sink).unwrap();
             rest = &rest[taken..];
+            // Paths of a lost peer go first.
+            while source.due() == Some(now) {
+                rest = &rest[source.input(rest, now, sink).unwrap()..];
+            }
             (commits, source.due().map(|due| (due - start).as_millis()))
         };
         // The table and the first message at once.

@@ -54,6 +54,17 @@ impl Replay {
         begins
     }
 
+    /// Begins anew: what came so far is no part of the table.
+    pub(super) fn restart(&mut self, now: Instant) {
+        self.state = State::New;
+        self.begin(now);
+    }
+
+    /// Whether the table is complete.
+    pub(super) fn is_complete(&self) -> bool {
+        matches!(self.state, State::Complete)
+    }
+
     /// Notes a transaction of the peer with so many messages of the table, or with none of it.
     pub(super) fn note(&mut self, messages: u32, now: Instant) {
         if let State::Open { begun, last, second, .. } = &mut self.state {

@@ -16,6 +16,11 @@
 //! the router itself originates, are left out; so are other routing instances (a peer distinguisher), which are counted as
 //! rejected.
 //!
+//! **Which of them come** is known only when they do. Routes behind the policy, or the router's choice, that come behind
+//! others begin a table anew: what came before forwards until they repeat it. A session begins with those that the router sent in the
+//! session before ([`super::SessionSpec::monitored`]): until they come, others are kept and not sent to the control side, as the policy may
+//! reject them. A table that is complete without them, as the router is configured otherwise now, has the others.
+//!
 //! **A message is one change**: after each follows [`RouteEvent::Commit`].
 //!
 //! **How messages are read.** Path identifiers and families are as the OPEN messages of a peer agree, which Peer Up has.
@@ -23,7 +28,8 @@
 //! **End of the table.** By the rules of [`super::replay`]; the mark is End-of-RIB of all peers for each of their families,
 //! which FRR sends only for peers that were up before the session.
 //!
-//! Cost: about 1 us a route; the loss of a peer that has routes looks at all prefixes, so the input stops behind it; memory for each path of each peer ([`Ribs`]).
+//! Cost: about 1 us a route; the loss of a peer that has routes looks at all prefixes, in steps: until the last of them the input
+//! stops before the message; memory for each path of each peer ([`Ribs`]).
 //! Limits: unicast; a message of at most 1 MiB; one path a prefix at a time; peers, prefixes and paths up to
 //! [`super::SessionSpec::limits`], beyond which they are rejected one by one, and the others are taken.
 
@@ -32,15 +38,15 @@ mod peer;
 pub(super) mod tests;
 
 use std::collections::HashMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::replay::Replay;
-use super::{Rejected, RouteSource, SourceError, SourceKind, SourceSpec, Transport};
-use crate::bgp::ribs::{Change, Ribs};
+use super::{Monitored, Rejected, RouteSource, SourceError, SourceKind, SourceSpec, Transport};
+use crate::bgp::ribs::Ribs;
 use crate::bgp::update::{Statement, UPDATE, message, update};
 use crate::bgp::{Fields, Words};
 use crate::event::RouteEvent;
-use peer::{Header, Key, Peer, View, open};
+use peer::{Header, Key, Peer, Rib, open};
 
 pub(super) const KIND: SourceKind = SourceKind {
     name: "bmp",
@@ -66,29 +72,68 @@ type Sink<'a> = &'a mut dyn FnMut(RouteEvent);
 struct Bmp {
     replay: Replay,
     peers: HashMap<Key, Peer>,
-    /// Whether the router sends routes behind the policy: those before it do not count any more, of no peer.
-    post_policy: bool,
+    monitored: View,
     /// Whether the router has ceased to send its choice: what its peers sent was not kept.
     over: bool,
     ribs: Ribs,
+    /// The table is complete once the routes that are kept were sent.
+    completes: bool,
     messages: u64,
-    /// The latest message took a look at all prefixes.
-    was_long: bool,
-    /// Time of the input that stopped behind such a message.
+    /// Time of the input that stopped before a message, whose work is done in steps.
     due: Option<Instant>,
     rejected: Rejected,
 }
 
+/// Which of its routes the router sends.
+struct View {
+    sends: Monitored,
+    /// Those that are awaited: until they come, others are kept and not sent.
+    awaited: Option<Monitored>,
+    /// When the first of those came.
+    kept_since: Option<Instant>,
+    /// Time for which they are kept where the table is complete.
+    patience: Duration,
+}
+
+impl View {
+    /// Routes of a peer came that are kept.
+    fn note(&mut self, now: Instant) {
+        if self.awaited.is_some() {
+            self.kept_since.get_or_insert(now);
+        }
+    }
+
+    /// Whether routes were kept for so long that others do not come.
+    fn is_over(&self, now: Instant) -> bool {
+        let long = |since| now.saturating_duration_since(since) >= self.patience;
+        self.awaited.is_some() && self.kept_since.is_some_and(long)
+    }
+}
+
+/// What became of a message.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Taken {
+    Whole,
+    /// It is to be taken again when the work that it began is done.
+    Again,
+}
+
 impl Bmp {
     fn new(spec: &SourceSpec) -> Self {
+        let before = spec.session.monitored;
         Self {
             replay: Replay::new(spec.session.sweep_after),
             peers: HashMap::new(),
-            post_policy: false,
+            monitored: View {
+                sends: Monitored::PrePolicy,
+                awaited: before.filter(|before| *before > Monitored::PrePolicy),
+                kept_since: None,
+                patience: spec.session.sweep_after,
+            },
             over: false,
             ribs: Ribs::new(spec.session.limits),
+            completes: false,
             messages: 0,
-            was_long: false,
             due: None,
             rejected: Rejected::default(),
         }
@@ -107,6 +152,10 @@ impl RouteSource for Bmp {
         }
         let given = bytes.len();
         self.due = None;
+        if self.works(sink) {
+            self.due = Some(now);
+            return Ok(0);
+        }
         while let &[version, a, b, c, d, kind, ..] = bytes {
             let len = u32::from_be_bytes([a, b, c, d]) as usize;
             if version != VERSION || !(HEADER_BYTES..=MESSAGE_BYTES).contains(&len) {
@@ -119,13 +168,19 @@ impl RouteSource for Bmp {
                 return Err(SourceError::Syntax { place, what });
             }
             let Some((whole, rest)) = bytes.split_at_checked(len) else { break };
-            bytes = rest;
             self.messages += 1;
+            match self.message(kind, Fields(&whole[HEADER_BYTES..]), now, sink) {
+                Ok(Taken::Whole) => {}
+                Ok(Taken::Again) => {
+                    self.messages -= 1;
+                    self.due = Some(now);
+                    break;
+                }
+                Err(what) => self.reject(what),
+            }
+            bytes = rest;
             // Not Peer Down: FRR sends it at each try to reach a peer.
             self.replay.note(matches!(kind, ROUTE_MONITORING | PEER_UP).into(), now);
-            if let Err(what) = self.message(kind, Fields(&whole[HEADER_BYTES..]), sink) {
-                self.reject(what);
-            }
             sink(RouteEvent::Commit(self.messages));
             if self.over {
                 return Err(SourceError::Syntax {
@@ -134,8 +189,7 @@ impl RouteSource for Bmp {
                         .to_owned(),
                 });
             }
-            // The peers of a router often go together, and each of them takes as long.
-            if std::mem::take(&mut self.was_long) && !bytes.is_empty() {
+            if self.ribs.is_busy() {
                 self.due = Some(now);
                 break;
             }
@@ -144,10 +198,25 @@ impl RouteSource for Bmp {
     }
 
     fn tick(&mut self, now: Instant, sink: Sink<'_>) {
-        let marked = self.counted().next().is_some() && self.counted().all(Peer::has_ended);
-        if self.replay.completes(marked, now) {
-            sink(RouteEvent::EndOfTable);
+        if self.ribs.is_busy() {
+            return;
         }
+        let marked = self.counted().next().is_some() && self.counted().all(Peer::has_ended);
+        self.completes = self.replay.completes(marked, now);
+        let is_over = self.completes || self.replay.is_complete() && self.monitored.is_over(now);
+        if is_over && self.monitored.awaited.is_some() && !self.ribs.is_empty() {
+            // The others do not come any more.
+            self.monitored.awaited = None;
+            self.ribs.repeat();
+        }
+        if self.works(sink) {
+            self.due = Some(now);
+        }
+    }
+
+    fn monitored(&self) -> Option<Monitored> {
+        // Without its choice, the router is to be taken as one that never sent it.
+        (!self.over).then(|| self.monitored.awaited.unwrap_or(self.monitored.sends))
     }
 
     fn due(&self) -> Option<Instant> {
@@ -160,21 +229,57 @@ impl RouteSource for Bmp {
 }
 
 impl Bmp {
-    /// Whether the router sends its choice.
-    fn has_loc_rib(&self) -> bool {
-        self.peers.keys().any(|key| key.view == View::LocRib)
+    /// Takes the next step of what was begun; whether more are left. The table is complete behind the last one.
+    fn works(&mut self, sink: Sink<'_>) -> bool {
+        if self.ribs.is_busy() {
+            let sends = self.monitored.awaited.is_none();
+            self.ribs.step(&mut |change| {
+                if sends {
+                    sink(change.event());
+                }
+            });
+        }
+        if !self.ribs.is_busy() && std::mem::take(&mut self.completes) {
+            sink(RouteEvent::EndOfTable);
+        }
+        self.ribs.is_busy()
     }
 
     /// Peers whose routes count.
     fn counted(&self) -> impl Iterator<Item = &Peer> {
-        let loc_rib = self.has_loc_rib();
-        let counts = move |key: &Key| !loc_rib || key.view == View::LocRib;
+        let loc_rib = self.monitored.sends == Monitored::LocRib;
+        let counts = move |key: &Key| !loc_rib || key.view == Rib::Loc;
         self.peers.iter().filter(move |(key, _)| counts(key)).map(|(_, peer)| peer)
     }
 
-    fn message(&mut self, kind: u8, mut body: Fields<'_>, sink: Sink<'_>) -> Result<(), Words> {
+    /// Has routes replace all before, which the router has sent so far.
+    fn replace_by(&mut self, sends: Monitored, now: Instant, sink: Sink<'_>) {
+        self.monitored.sends = sends;
+        self.monitored.kept_since = None;
+        self.peers.values_mut().for_each(|peer| peer.ended = [false; 2]);
+        let had_routes = !self.ribs.is_empty();
+        self.ribs.clear();
+        match self.monitored.awaited {
+            Some(awaited) if awaited > sends => {}
+            // What is replaced was kept.
+            Some(_) => self.monitored.awaited = None,
+            None if had_routes => {
+                self.replay.restart(now);
+                sink(RouteEvent::StartOfTable);
+            }
+            None => {}
+        }
+    }
+
+    fn message(
+        &mut self,
+        kind: u8,
+        mut body: Fields<'_>,
+        now: Instant,
+        sink: Sink<'_>,
+    ) -> Result<Taken, Words> {
         if !matches!(kind, ROUTE_MONITORING | PEER_DOWN | PEER_UP) {
-            return Ok(());
+            return Ok(Taken::Whole);
         }
         let header = Header::read(&mut body)?;
         let Some(key) = header.key else {
@@ -182,24 +287,23 @@ impl Bmp {
             return if kind == PEER_UP {
                 Err("a peer of another routing instance")
             } else {
-                Ok(())
+                Ok(Taken::Whole)
             };
         };
-        match kind {
-            PEER_UP => self.up(key, &header, body, sink),
-            PEER_DOWN => {
-                if let Some(peer) = self.peers.remove(&key) {
-                    if key.view == View::LocRib {
-                        self.over = true;
-                        return Ok(());
-                    }
-                    self.was_long = self.ribs.has_paths(peer.number);
-                    self.ribs.remove_peer(peer.number, &mut |change| sink(change.event()));
-                }
-                Ok(())
-            }
-            _ => self.routes(key, &header, body, sink),
+        if kind == ROUTE_MONITORING {
+            return self.routes(key, &header, body, now, sink);
         }
+        if kind == PEER_DOWN && key.view == Rib::Loc {
+            self.over = self.peers.contains_key(&key);
+            return Ok(Taken::Whole);
+        }
+        if let Some(before) = self.peers.remove(&key) {
+            self.ribs.remove_peer(before.number);
+        }
+        if self.ribs.is_busy() {
+            return Ok(Taken::Again);
+        }
+        if kind == PEER_UP { self.up(key, &header, body, now, sink) } else { Ok(Taken::Whole) }
     }
 
     fn up(
@@ -207,16 +311,12 @@ impl Bmp {
         key: Key,
         header: &Header,
         mut body: Fields<'_>,
+        now: Instant,
         sink: Sink<'_>,
-    ) -> Result<(), Words> {
+    ) -> Result<Taken, Words> {
         // Own address and both ports.
         body.take(16 + 2 + 2)?;
         let (sent, received) = (open(&mut body)?, open(&mut body)?);
-        let mut changed = |change: Change| sink(change.event());
-        if let Some(before) = self.peers.remove(&key) {
-            self.was_long = self.ribs.has_paths(before.number);
-            self.ribs.remove_peer(before.number, &mut changed);
-        }
         let external = sent.own_as != header.peer_as;
         let number = self.ribs.add_peer(crate::bgp::ribs::Peer {
             addr: key.addr,
@@ -224,11 +324,11 @@ impl Bmp {
             external,
         })?;
         // Not for a Loc-RIB that is refused: nothing would take the place of the routes of the peers.
-        if key.view == View::LocRib && !self.has_loc_rib() {
-            self.ribs.clear(&mut changed);
+        if key.view == Rib::Loc && self.monitored.sends < Monitored::LocRib {
+            self.replace_by(Monitored::LocRib, now, sink);
         }
         self.peers.insert(key, Peer::new(number, &sent, &received));
-        Ok(())
+        Ok(Taken::Whole)
     }
 
     fn routes(
@@ -236,30 +336,35 @@ impl Bmp {
         key: Key,
         header: &Header,
         mut body: Fields<'_>,
+        now: Instant,
         sink: Sink<'_>,
-    ) -> Result<(), Words> {
+    ) -> Result<Taken, Words> {
         if !self.peers.contains_key(&key) {
             return Err("routes of a peer that is not up");
         }
-        let of_peer = key.view != View::LocRib;
-        if of_peer && (header.is_out || self.has_loc_rib()) {
-            return Ok(());
+        let of = match key.view {
+            Rib::Loc => Monitored::LocRib,
+            Rib::Adj if header.is_post_policy => Monitored::PostPolicy,
+            Rib::Adj => Monitored::PrePolicy,
+        };
+        if header.is_out || of < self.monitored.sends {
+            return Ok(Taken::Whole);
         }
-        if of_peer && header.is_post_policy && !self.post_policy {
-            self.post_policy = true;
-            self.peers.values_mut().for_each(|peer| peer.ended = [false; 2]);
-            self.ribs.clear(&mut |change| sink(change.event()));
+        if of > self.monitored.sends {
+            self.replace_by(of, now, sink);
+            if self.ribs.is_busy() {
+                return Ok(Taken::Again);
+            }
         }
-        if of_peer && self.post_policy && !header.is_post_policy {
-            return Ok(());
-        }
+        self.monitored.note(now);
         let peer = self.peers.get_mut(&key).expect("just seen");
         let (kind, body) = message(&mut body)?;
         if kind != UPDATE {
             return Err("a BGP message that is no UPDATE");
         }
         let (ribs, rejected, messages) = (&mut self.ribs, &mut self.rejected, self.messages);
-        update(body, peer.encoding(header), &mut |statement| {
+        let sends = self.monitored.awaited.is_none();
+        let taken = update(body, peer.encoding(header), &mut |statement| {
             let change = match statement {
                 Statement::Announced(prefix, id, attributes) => {
                     let change = ribs.announce(peer.number, prefix, id, &attributes);
@@ -274,10 +379,11 @@ impl Bmp {
                     None
                 }
             };
-            if let Some(change) = change {
+            if let Some(change) = change.filter(|_| sends) {
                 sink(change.event());
             }
-        })
+        });
+        taken.map(|()| Taken::Whole)
     }
 
     fn reject(&mut self, what: Words) {

@@ -21,15 +21,15 @@ const LOC_RIB: u8 = 3;
 
 /// Routes of a peer, or the router's choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum View {
-    AdjRib,
-    LocRib,
+pub(super) enum Rib {
+    Adj,
+    Loc,
 }
 
 /// What a peer is known by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
-    pub(super) view: View,
+    pub(super) view: Rib,
     pub(super) addr: IpAddr,
 }
 
@@ -55,8 +55,8 @@ impl Header {
         let (peer_as, bgp_id) = (number(body)?, number(body)?);
         body.take(8)?; // time
         let view = match kind {
-            GLOBAL_INSTANCE | LOCAL_INSTANCE => Some(View::AdjRib),
-            LOC_RIB => Some(View::LocRib),
+            GLOBAL_INSTANCE | LOCAL_INSTANCE => Some(Rib::Adj),
+            LOC_RIB => Some(Rib::Loc),
             _ => None,
         };
         let view = view.filter(|_| distinguisher == [0; 8]);

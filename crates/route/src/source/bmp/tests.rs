@@ -1,7 +1,5 @@
 //! What each message becomes, and a recorded stream.
 
-use std::time::Duration;
-
 use super::*;
 use crate::bgp::ribs::Limits;
 use crate::event::{RouteUpdate, Target};
@@ -117,6 +115,13 @@ impl Session {
         Self { bmp: Bmp::new(&SourceSpec::default()), now: Instant::now() }
     }
 
+    /// A session behind one in which the router sent these.
+    fn behind(monitored: Monitored) -> Self {
+        let session = SessionSpec { monitored: Some(monitored), ..SessionSpec::default() };
+        let spec = SourceSpec { session, ..SourceSpec::default() };
+        Self { bmp: Bmp::new(&spec), now: Instant::now() }
+    }
+
     fn of(limits: Limits) -> Self {
         let session = SessionSpec { limits, ..SessionSpec::default() };
         let spec = SourceSpec { session, ..SourceSpec::default() };
@@ -140,6 +145,10 @@ impl Session {
         self.now += Duration::from_secs(seconds);
         let mut events = Vec::new();
         self.bmp.tick(self.now, &mut |event| events.extend(said(event)));
+        while self.bmp.due().is_some() {
+            let sink = &mut |event| events.extend(said(event));
+            assert_eq!(self.bmp.input(&[], self.now, sink), Ok(0));
+        }
         events
     }
 
@@ -171,7 +180,7 @@ fn the_choice_of_the_router_stands_above_its_peers() {
     let mut session = Session::new();
     let own = |flags, hop| routes_of(3, flags, 0, hop, &[8, 10]);
     let events = session.input(&[up(1), announced(1, 1), up_with(3, 0, [UNICAST; 2])]);
-    assert_eq!(events, ["start", "10.0.0.0/8 192.0.2.1", "10.0.0.0/8 -"]);
+    assert_eq!(events, ["start", "10.0.0.0/8 192.0.2.1", "start"]);
     // The flag says that the table was filtered, and nothing of addresses.
     assert_eq!(session.input(&[own(0x80, 7), announced(1, 1)]), ["10.0.0.0/8 192.0.2.7"]);
     // What the router itself originates.
@@ -195,12 +204,9 @@ fn routes_behind_the_policy_replace_those_before_it() {
         // Sent to the peer, and of another instance.
         routes_of(0, 0x10, 1, 9, &[8, 12]),
     ]);
-    let (before, after) = events.split_at(3);
-    assert_eq!(before, ["start", "10.0.0.0/8 192.0.2.1", "11.0.0.0/8 192.0.2.1"]);
-    let mut gone = after[..2].to_vec();
-    gone.sort();
-    assert_eq!(gone, ["10.0.0.0/8 -", "11.0.0.0/8 -"]);
-    assert_eq!(after[2..], ["10.0.0.0/8 192.0.2.2"]);
+    // A table anew: what it does not repeat is withdrawn at its end.
+    let table = ["start", "10.0.0.0/8 192.0.2.1", "11.0.0.0/8 192.0.2.1"];
+    assert_eq!(events, [&table[..], &["start", "10.0.0.0/8 192.0.2.2"]].concat());
     // No route of any peer counts before the policy any more.
     assert_eq!(session.input(&[up(3), announced(3, 5)]), [""; 0]);
     let mut other = up(2);
@@ -225,7 +231,7 @@ fn only_routes_that_count_replace_those_before_the_policy() {
     assert_eq!(session.input(&[announced(1, 3)]), ["10.0.0.0/8 192.0.2.3"]);
     // The choice of the router stands above those as well.
     let events = session.input(&[up_with(3, 0, [UNICAST; 2]), routes_of(3, 0, 0, 7, &[8, 10])]);
-    assert_eq!(events, ["10.0.0.0/8 -", "10.0.0.0/8 192.0.2.7"]);
+    assert_eq!(events, ["start", "10.0.0.0/8 192.0.2.7"]);
     assert_eq!(session.input(&[sent(1), behind(1)]), [""; 0]);
 }
 
@@ -239,29 +245,87 @@ fn a_choice_of_the_router_that_is_refused_leaves_the_routes_of_its_peers() {
     assert_eq!(session.input(&[announced(1, 2)]), ["10.0.0.0/8 192.0.2.2"]);
 }
 
-/// All peers of a router may go at once: what else there is to do must not wait for all of them.
+/// A router that reports routes before and behind its policy: those before it forward in no session but the first.
 #[test]
-fn the_input_stops_behind_the_loss_of_a_peer_that_has_routes() {
+fn a_session_begins_with_the_routes_that_the_router_sent_in_the_one_before() {
+    let pre = |nlri: &[u8]| routes_of(0, 0, 1, 1, nlri);
+    let post = |nlri: &[u8]| routes_of(0, 0x40, 1, 2, nlri);
+    let own = |nlri: &[u8]| routes_of(3, 0, 0, 3, nlri);
+    let own_up = up_with(3, 0, [UNICAST; 2]);
+    let mut first = Session::new();
+    assert_eq!(first.bmp.monitored(), Some(Monitored::PrePolicy));
+    first.input(&[up(1), pre(&[8, 10]), post(&[8, 10])]);
+    assert_eq!(first.bmp.monitored(), Some(Monitored::PostPolicy));
+
+    let mut next = Session::behind(Monitored::PostPolicy);
+    assert_eq!(next.input(&[up(1), pre(&[8, 10, 8, 11, 8, 12])]), ["start"]);
+    assert_eq!(next.input(&[post(&[8, 10])]), ["10.0.0.0/8 192.0.2.2"], "nothing is withdrawn");
+    assert_eq!(next.input(&[pre(&[8, 11]), post(&[8, 11])]), ["11.0.0.0/8 192.0.2.2"]);
+    assert_eq!(next.wait(30), ["end"], "and 12.0.0.0/8 is the policy's");
+    assert_eq!(next.bmp.monitored(), Some(Monitored::PostPolicy));
+    // Now its choice as well, which is a table anew; then it stands above both.
+    let events = next.input(&[own_up.clone(), own(&[8, 10])]);
+    assert_eq!(events, ["start", "10.0.0.0/8 192.0.2.3"]);
+    let mut last = Session::behind(Monitored::LocRib);
+    assert_eq!(last.input(&[up(1), pre(&[8, 10]), post(&[8, 10])]), ["start"]);
+    assert_eq!(last.input(&[own_up.clone(), own(&[8, 10])]), ["10.0.0.0/8 192.0.2.3"]);
+    assert_eq!(last.bmp.monitored(), Some(Monitored::LocRib));
+    let gone = message_of(PEER_DOWN, &[&peer(3, 0, 0)[..], &[1]].concat());
+    last.bmp.input(&gone, last.now, &mut |_| ()).unwrap_err();
+    assert_eq!(last.bmp.monitored(), None, "it has none any more");
+}
+
+/// A router that is configured otherwise now.
+#[test]
+fn routes_that_are_awaited_and_do_not_come_give_way_to_others() {
+    let many: Vec<u8> = (1..=9).flat_map(|n| [8, n]).collect();
+    let mut session = Session::behind(Monitored::PostPolicy);
+    assert_eq!(session.input(&[up(1), up(2), routes_of(0, 0, 1, 1, &many)]), ["start"]);
+    assert_eq!(session.input(&[announced(2, 2), withdrawn(2)]), [""; 0]);
+    assert_eq!((session.wait(29), session.bmp.monitored()), (vec![], Some(Monitored::PostPolicy)));
+    let events = session.wait(1);
+    assert_eq!((events.len(), &events[0][..], &events[9][..]), (10, "1.0.0.0/8 192.0.2.1", "end"));
+    assert_eq!(session.bmp.monitored(), Some(Monitored::PrePolicy));
+    assert_eq!(session.input(&[announced(2, 2)]), ["10.0.0.0/8 192.0.2.2"]);
+    assert_eq!(session.wait(100), [""; 0], "once");
+
+    // One without routes has shown nothing: what comes later waits for as long.
+    let mut session = Session::behind(Monitored::PostPolicy);
+    session.input(&[up(1)]);
+    assert_eq!(session.wait(30), ["end"]);
+    assert_eq!(session.input(&[announced(1, 1)]), [""; 0]);
+    assert_eq!(session.wait(29), [""; 0]);
+    assert_eq!((session.wait(1), session.wait(9)), (vec!["10.0.0.0/8 192.0.2.1".into()], vec![]));
+    assert_eq!(session.input(&[announced(1, 2)]), ["10.0.0.0/8 192.0.2.2"]);
+}
+
+/// All peers of a router may go at once, each with a full table: what else there is to do must not wait for them.
+#[test]
+fn the_input_stops_before_a_message_whose_work_takes_several_steps() {
+    let many: Vec<u8> = (1..=5).flat_map(|n| [8, n]).collect();
     let mut session = Session::new();
-    session.input(&[up(1), up(2), up(3), announced(1, 1), announced(2, 2)]);
+    session.input(&[up(1), up(2), up(3), routes_of(0, 0, 1, 1, &many), announced(2, 2)]);
     let messages = [down(3), down(1), down(2), up(1), announced(1, 4)];
     let bytes = messages.concat();
-    let (mut lens, mut taken) = (Vec::new(), 0);
+    let (mut steps, mut taken) = (Vec::new(), 0);
     while taken < bytes.len() {
-        let len = session.bmp.input(&bytes[taken..], session.now, &mut |_| ()).unwrap();
+        let mut events = 0;
+        let sink = &mut |event| events += said(event).iter().len();
+        let len = session.bmp.input(&bytes[taken..], session.now, sink).unwrap();
         assert_eq!(session.bmp.due(), (taken + len < bytes.len()).then_some(session.now));
-        lens.push(len);
+        steps.push((len, events));
         taken += len;
     }
     let len = |at: usize| messages[at].len();
-    assert_eq!(lens, [len(0) + len(1), len(2), len(3) + len(4)]);
-    // Behind the last message there is nothing to come back for; a peer that comes up again was lost before.
-    session.bmp.input(&down(1), session.now, &mut |_| ()).unwrap();
-    assert_eq!(session.bmp.due(), None);
-    session.input(&[up(1), announced(1, 4)]);
+    // Two changes a step, of six prefixes.
+    let first = [(len(0), 0), (0, 2), (0, 2), (len(1), 1)];
+    assert_eq!(steps, [&first[..], &[(len(2) + len(3) + len(4), 2)]].concat());
+    // A peer that comes up again was lost before.
     let again = [up(1), up(2)];
     let taken = session.bmp.input(&again.concat(), session.now, &mut |_| ());
-    assert_eq!((taken, session.bmp.due()), (Ok(again[0].len()), Some(session.now)));
+    assert_eq!((taken, session.bmp.due()), (Ok(0), Some(session.now)));
+    assert_eq!(session.input(&again), ["10.0.0.0/8 -"]);
+    assert_eq!(session.rejected(), [""; 0]);
 }
 
 #[test]

@@ -2,10 +2,12 @@
 //! kernel.
 //!
 //! Packets to a destination whose route stays are sent all the time, and every one arrives: XDP forwards while the router
-//! is away. After each crash the router has every route of the daemon and no other. `cargo xtask soak chaos` does the same
-//! with a whole Internet table for a given time.
+//! is away. So do pings by a route of the daemon while the router, or zebra's connection to it, is what ends. After each
+//! crash the router has every route of the daemon and no other. `cargo xtask soak chaos` does the same with a whole
+//! Internet table for a given time.
 
 use std::collections::{BTreeMap, HashSet};
+use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -14,7 +16,7 @@ use fingerpost_tests::bird::{self, Bird};
 use fingerpost_tests::configuration::Configuration;
 use fingerpost_tests::frr::Frr;
 use fingerpost_tests::lasting::Lasting;
-use fingerpost_tests::netns::{Router, ip, run};
+use fingerpost_tests::netns::{Router, command, ip, run};
 use fingerpost_tests::{patience, soak, zebra};
 use serde::Deserialize;
 use serde_json::Value;
@@ -26,6 +28,9 @@ const ROUTES: usize = 50_000;
 
 /// Seconds of each piece of the traffic.
 const PIECE_S: u64 = 10;
+
+/// Pings by a route that is kept, 200 a second: until what was not repeated is withdrawn, in the tests and in a soak.
+const PINGS: [u32; 2] = [2_400, 5_600];
 
 /// Longest time until the routes are right after a crash; a whole table takes FRR minutes.
 const LONGEST: Duration = Duration::from_secs(300);
@@ -60,6 +65,13 @@ enum Crash {
 enum Daemon {
     Frr(Frr),
     Bird(Bird),
+}
+
+impl Crash {
+    /// Whether the daemon keeps its routes, so that the router must forward by them all the time.
+    const fn keeps_routes(self) -> bool {
+        matches!(self, Self::Feed | Self::Router)
+    }
 }
 
 impl Daemon {
@@ -113,6 +125,21 @@ impl Lab<'_> {
 
     fn router(&self) -> &Router {
         self.router.as_ref().expect("it was started again")
+    }
+
+    /// Address behind a route that the neighbor announces at any time.
+    fn kept(all: &[String]) -> &str {
+        let prefix = &all[all.len() / 2];
+        prefix.split('/').next().expect("an address first")
+    }
+
+    /// Begins to ping it.
+    fn ping_kept(&self) -> Child {
+        let words = format!("ping -q -c {} -i 0.005 {}", ping_count(), Self::kept(&self.all));
+        let mut ping = command(&self.lasting.line.source, &words);
+        let ping = ping.stdout(Stdio::piped()).spawn().expect("it was found before");
+        std::thread::sleep(Duration::from_secs(1));
+        ping
     }
 
     /// Crashes it, and starts it again.
@@ -233,6 +260,10 @@ impl Lab<'_> {
     }
 }
 
+fn ping_count() -> u32 {
+    PINGS[usize::from(!soak(Duration::ZERO).is_zero())]
+}
+
 /// A row of `route show`.
 #[derive(Deserialize)]
 struct Row {
@@ -285,10 +316,16 @@ fn crashes(lab: &mut Lab<'_>, until: Instant) -> Vec<Size> {
         let crash = kinds.get(sizes.len()).copied();
         let crash = crash.unwrap_or_else(|| kinds[rng.below(kinds.len())]);
         let name = format!("{crash:?}").to_lowercase();
+        let pings = crash.keeps_routes().then(|| lab.ping_kept());
         let began = Instant::now();
         lab.crash(crash);
         lab.converge(&name);
         let took = began.elapsed();
+        if let Some(pings) = pings {
+            let output = pings.wait_with_output().expect("it was started");
+            let text = String::from_utf8_lossy(&output.stdout);
+            assert!(text.contains(&format!(" {} received", ping_count())), "after {name}: {text}");
+        }
         lab.check();
         let size = lab.size();
         println!(
@@ -342,6 +379,7 @@ fn chaos(sources: &str, daemon: impl FnOnce(&str) -> Option<Daemon>) {
     let words = format!("{} --nonstop 60", config.path().display());
     let router = lasting.start(&words);
     lasting.warm_up();
+    ip(&format!("-n {} addr add {}/32 dev lo", lasting.line.destination, Lab::kept(&all)));
     let neighbor = Bird::start(&lasting.line.destination, &speaker(Lab::prefixes(&all, true)));
     let Some(daemon) = daemon(&lasting.line.router) else { return };
     let mut lab =

@@ -198,6 +198,7 @@ const GRAPHS: &[Subject] = &[
     ordered("FromDevice(a) -> c :: Classifier(12/0800, -) -> Queue(2000) -> s :: StrideSched(3, 2) -> ToDevice(b);
         c [1] -> Queue(2000) -> [1] s; FromDevice(c) -> Queue(2000) -> TimeSortedSched -> ToDevice(d);
         TimedSource(1s, LIMIT 0) -> Queue -> TimedSink(1s)"),
+    ordered("FromDevice(a) -> s :: EtherSwitch -> ToDevice(b); FromDevice(c) -> [1] s [1] -> ToDevice(d)"),
 ];
 
 /// Classes that read or write files: `tests/elements.rs` has them. And one that is only built in on demand, whose
@@ -376,6 +377,8 @@ const OF_ITS_OWN: &[&str] = &[
     "StrideSwitch",
     "LinkUnqueue",
     "WebGen",
+    // What it knows of an address depends on the order of packets.
+    "EtherSwitch",
 ];
 /// Handlers that measure, or show what each worker had at most.
 const NO_SUM: &[&str] = &["bench", "rate", "byte_rate", "bit_rate", "highwater_length"];

@@ -17,6 +17,7 @@ pub(crate) mod drr_sched;
 pub(crate) mod each;
 pub(crate) mod encap;
 pub(crate) mod ether_fields;
+pub(crate) mod ether_switch;
 pub(crate) mod fast_udp_source;
 pub(crate) mod heads;
 pub(crate) mod hub;
@@ -99,6 +100,7 @@ pub(crate) static ELEMENTS: &[ElementClass] = &[
     encap::ICMP_IP,
     encap::IP,
     encap::UDP_IP,
+    ether_switch::CLASS,
     ether_fields::ENSURE,
     ether_fields::HOST_FILTER,
     ether_fields::REWRITE,

@@ -28,10 +28,20 @@ pub(crate) const DRIVER: Driver = Driver {
     },
 };
 
+/// What a file holds of a packet.
+struct Record {
+    time: Duration,
+    /// Length of the frame, of which `bytes` may be the beginning.
+    frame_len: u32,
+    bytes: Vec<u8>,
+}
+
 /// A port between two files.
 pub struct Pcap {
     name: String,
     reader: Option<PcapReader<BufReader<File>>>,
+    /// A record that was read to see its time.
+    ahead: Option<Record>,
     writer: Option<PcapWriter<File>>,
     written: u64,
     too_long: u64,
@@ -75,7 +85,8 @@ impl Pcap {
         reader: Option<PcapReader<BufReader<File>>>,
         writer: Option<PcapWriter<File>>,
     ) -> Self {
-        Self { name: name.to_owned(), reader, writer, written: 0, too_long: 0, no_buffer: 0 }
+        let (name, ahead) = (name.to_owned(), None);
+        Self { name, reader, ahead, writer, written: 0, too_long: 0, no_buffer: 0 }
     }
 
     /// Writes the frames of a batch, and leaves them in it.
@@ -94,6 +105,55 @@ impl Pcap {
             self.written += 1;
         }
         Ok(())
+    }
+
+    /// Time of the next packet; `None` at the end of the file.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn next_time(&mut self) -> Result<Option<Duration>, DeviceError> {
+        if self.ahead.is_none() {
+            self.ahead = self.read()?;
+        }
+        Ok(self.ahead.as_ref().map(|record| record.time))
+    }
+
+    fn read(&mut self) -> Result<Option<Record>, DeviceError> {
+        let Some(reader) = &mut self.reader else { return Ok(None) };
+        let Some(record) = reader.next_packet() else { return Ok(None) };
+        let record = record.map_err(|e| format(&self.name, "read", e))?;
+        let (time, frame_len) = (record.timestamp, record.orig_len);
+        Ok(Some(Record { time, frame_len, bytes: record.data.into_owned() }))
+    }
+
+    /// Receives the next packet, with its time and the length of the frame that it was, if the batch has room. `false` at
+    /// the end of the file; a packet that does not fit a frame is left out.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn recv_one(
+        &mut self,
+        into: &mut Batch,
+        visit: impl FnOnce(&mut Batch, usize, Duration, u32),
+    ) -> Result<bool, DeviceError> {
+        let record = match self.ahead.take() {
+            Some(record) => Some(record),
+            None => self.read()?,
+        };
+        let Some(record) = record else { return Ok(false) };
+        let Some(mut packet) = into.pool().alloc() else {
+            self.no_buffer += 1;
+            return Ok(true);
+        };
+        if !packet.set_len(record.bytes.len()) {
+            self.too_long += 1;
+            return Ok(true);
+        }
+        packet.bytes_mut().copy_from_slice(&record.bytes);
+        if into.push(packet).is_ok() {
+            visit(into, into.len() - 1, record.time, record.frame_len);
+        }
+        Ok(true)
     }
 
     /// Frames written.
@@ -157,22 +217,7 @@ fn writer(name: &str, file: File) -> Result<PcapWriter<File>, DeviceError> {
 impl Port for Pcap {
     fn recv(&mut self, into: &mut Batch) -> Result<usize, DeviceError> {
         let mut count = 0;
-        let Some(reader) = &mut self.reader else { return Ok(0) };
-        while into.room() > 0 {
-            let Some(record) = reader.next_packet() else { break };
-            let record = record.map_err(|e| format(&self.name, "read", e))?;
-            let Some(mut packet) = into.pool().alloc() else {
-                self.no_buffer += 1;
-                continue;
-            };
-            if !packet.set_len(record.data.len()) {
-                self.too_long += 1;
-                continue;
-            }
-            packet.bytes_mut().copy_from_slice(&record.data);
-            into.push(packet).expect("there is room");
-            count += 1;
-        }
+        while into.room() > 0 && self.recv_one(into, |_, _, _, _| count += 1)? {}
         Ok(count)
     }
 

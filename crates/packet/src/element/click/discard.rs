@@ -3,13 +3,12 @@
 //! Source: Click's `Discard`. Where it pulls, it pulls `BURST` packets a turn (a batch), unless `ACTIVE false` is given.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use crate::element::support::packets::Packets;
 use crate::element::support::setting::Setting;
-use crate::frame::counters::{Count, PerWorker};
+use crate::frame::counters::Count;
 use crate::frame::{BATCH, Batch, DropReason};
 use crate::graph::{Context, Element, ElementClass, Inputs, Made};
-use crate::handler::Handler;
 use crate::language::ClassSpec;
 
 pub(crate) const CLASS: ElementClass = ElementClass {
@@ -21,40 +20,18 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         setup.args.finish()?;
         let active = Setting::new(active?.unwrap_or(true));
         let burst = burst?.unwrap_or(BATCH).clamp(1, BATCH);
-        let counts = setup.keep::<Counts>();
-        let (each, read, reset) = (counts.clone(), counts.clone(), counts.clone());
+        let counts = setup.keep::<Packets>();
+        let each = counts.clone();
         let pulls = active.clone();
         let made = Made::new(move |instance| Discard {
             count: each.workers.add(instance),
             active: pulls.clone(),
             burst,
         });
-        let made = made
-            .handler(Handler::read("count", move || read.count().to_string()))
-            .command("reset", move || counts.reset())
-            .command("reset_counts", move || reset.reset());
+        let made = counts.handled(made).command("reset", move || counts.reset());
         Ok(active.handled(made, "active"))
     },
 };
-
-#[derive(Default)]
-struct Counts {
-    workers: PerWorker<Count>,
-    /// What had been counted when it was last reset.
-    before: AtomicU64,
-}
-
-impl Counts {
-    fn count(&self) -> u64 {
-        // Read first: what is counted in between is not less than that. Relaxed, as counts are.
-        let before = self.before.load(Relaxed);
-        self.workers.sum(Count::read) - before
-    }
-
-    fn reset(&self) {
-        self.before.store(self.workers.sum(Count::read), Relaxed);
-    }
-}
 
 struct Discard {
     count: Arc<Count>,

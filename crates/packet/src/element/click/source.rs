@@ -34,8 +34,10 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         let (limit, active, length) = (limit?, active?, length?);
         let given =
             Given { data, limit, active, length, stop: stop?.unwrap_or(false), random: None };
-        let burst = burst?.unwrap_or(1);
-        configure(setup, given, move || Pace::Round(burst))
+        let burst = Setting::<u32>::new(burst?.unwrap_or(1));
+        let each = burst.clone();
+        let made = configure(setup, given, move || Pace::Round(each.clone()))?;
+        Ok(burst.handled(made, "burst"))
     },
 };
 
@@ -55,8 +57,10 @@ pub(crate) const RANDOM: ElementClass = ElementClass {
         let random = Some(seed?.unwrap_or(1_u64).max(1));
         let given =
             Given { data: None, limit, active, length, stop: stop?.unwrap_or(false), random };
-        let burst = burst?.unwrap_or(1);
-        configure(setup, given, move || Pace::Round(burst))
+        let burst = Setting::<u32>::new(burst?.unwrap_or(1));
+        let each = burst.clone();
+        let made = configure(setup, given, move || Pace::Round(each.clone()))?;
+        Ok(burst.handled(made, "burst"))
     },
 };
 
@@ -105,8 +109,7 @@ fn configure(
     pace: impl Fn() -> Pace + Send + Sync + 'static,
 ) -> Result<Made, ConfigError> {
     let Given { data, limit, active, length, stop, random } = given;
-    // Negative is none.
-    let limit = limit.map_or(u64::MAX, |limit| u64::try_from(limit).unwrap_or(u64::MAX));
+    let limit = Setting::new(limit.unwrap_or(-1));
     let active = Setting::new(active.unwrap_or(true));
     let data = data.as_ref().map_or_else(|| USUAL.into(), |data: &Arg<'_>| data.bytes());
     let longest = usize::from(LONGEST);
@@ -115,14 +118,14 @@ fn configure(
         return Err(setup.args.refuse_all(&words));
     }
     let data = padded(&data, length);
-    Ok(assemble(setup, data, limit, &active, stop, random, pace))
+    Ok(assemble(setup, data, &limit, &active, stop, random, pace))
 }
 
 /// A source of packets of these bytes.
 fn assemble(
     setup: &mut Setup<'_>,
     data: Arc<[u8]>,
-    limit: u64,
+    limit: &Setting<i64>,
     active: &Setting<bool>,
     stop: bool,
     random: Option<u64>,
@@ -135,14 +138,14 @@ fn assemble(
     let stop = stop.then(|| setup.ending.clone());
     let made_one = AtomicBool::new(false);
     let made = Made::new({
-        let (active, counts) = (active.clone(), counts.clone());
+        let (active, limit, counts) = (active.clone(), limit.clone(), counts.clone());
         let (resets, data) = (resets.clone(), data.clone());
         move |instance| Source {
             data: data.instance(),
             // Relaxed: instances are made by one thread, that of the first worker first.
             first: !made_one.swap(true, Relaxed),
-            limit,
-            left: limit,
+            limit: limit.clone(),
+            made: 0,
             pace: pace(),
             active: active.clone(),
             count: counts.add(instance),
@@ -154,7 +157,7 @@ fn assemble(
     let made = if waits { made.waits_for_room() } else { made };
     let made = made.polled().counter("count", &counts);
     let made = data.handled(resets.handled(made, "reset"));
-    active.handled(made, "active")
+    limit.handled(active.handled(made, "active"), "limit")
 }
 
 /// A source of packets of these bytes at a rate, or as fast as they are taken.
@@ -167,13 +170,17 @@ pub(crate) fn of_bytes(
     rate: Option<Allowance>,
 ) -> Made {
     let active = Setting::new(active);
-    let limit = limit.map_or(u64::MAX, u64::from);
+    let limit = Setting::new(limit.map_or(-1, i64::from));
     match rate {
-        None => assemble(setup, data.into(), limit, &active, false, None, || Pace::Round(BATCH)),
+        None => {
+            let burst = Setting::new(u32::try_from(BATCH).unwrap_or(u32::MAX));
+            let pace = move || Pace::Round(burst.clone());
+            assemble(setup, data.into(), &limit, &active, false, None, pace)
+        }
         Some(allowance) => {
             let each = allowance.clone();
             let pace = move || Pace::Rated(each.budget());
-            allowance.handled(assemble(setup, data.into(), limit, &active, false, None, pace))
+            allowance.handled(assemble(setup, data.into(), &limit, &active, false, None, pace))
         }
     }
 }
@@ -199,7 +206,7 @@ fn padded(data: &[u8], length: Option<usize>) -> Arc<[u8]> {
 /// How many are made.
 enum Pace {
     /// Number in each round.
-    Round(usize),
+    Round(Setting<u32>),
     Rated(Budget),
 }
 
@@ -256,9 +263,10 @@ struct Source {
     data: Data,
     /// Whether this is the first worker: others make none.
     first: bool,
-    limit: u64,
-    /// Packets left of these.
-    left: u64,
+    /// How many are made; negative for all.
+    limit: Setting<i64>,
+    /// Packets made of these.
+    made: u64,
     pace: Pace,
     active: Setting<bool>,
     count: Arc<Count>,
@@ -280,7 +288,7 @@ fn scatter(bytes: &mut [u8], state: &mut u64) {
 
 impl Element for Source {
     fn keeps_time(&self) -> bool {
-        self.first && self.left > 0 && self.active.get() && matches!(self.pace, Pace::Rated(_))
+        self.first && self.left() > 0 && self.active.get() && matches!(self.pace, Pace::Rated(_))
     }
 
     fn pull(&mut self, _: u16, into: &mut Batch, _: &mut dyn Inputs, cx: &mut Context<'_>) {
@@ -298,6 +306,11 @@ impl Element for Source {
 }
 
 impl Source {
+    /// Packets that are to be made.
+    fn left(&self) -> u64 {
+        u64::try_from(self.limit.get()).map_or(u64::MAX, |limit| limit.saturating_sub(self.made))
+    }
+
     /// Makes packets, so many at most.
     fn make(&mut self, batch: &mut Batch, room: usize, cx: &mut Context<'_>) {
         if !self.first {
@@ -305,21 +318,23 @@ impl Source {
         }
         self.data.follow();
         if self.resets.came() {
-            self.left = self.limit;
+            self.made = 0;
             self.stop.reset();
             self.count.set(0);
         }
         if !self.active.get() {
             return;
         }
-        if self.left == 0 {
+        let left = self.left();
+        if left == 0 {
             // Whoever is behind it had a turn since the last packet.
             self.stop.request();
             return;
         }
-        let most = BATCH.min(room).min(usize::try_from(self.left).unwrap_or(usize::MAX));
+        self.stop.reset();
+        let most = BATCH.min(room).min(usize::try_from(left).unwrap_or(usize::MAX));
         let wanted = match &mut self.pace {
-            Pace::Round(burst) => most.min(*burst),
+            Pace::Round(burst) => most.min(burst.get() as usize),
             Pace::Rated(budget) => budget.grant(most, cx.now_ns),
         };
         let before = batch.len();
@@ -338,7 +353,7 @@ impl Source {
         let made = (batch.len() - before) as u64;
         cx.counters.generated.add(made);
         self.count.add(made);
-        self.left -= made;
+        self.made += made;
     }
 }
 
@@ -447,6 +462,20 @@ mod tests {
         assert!(made == make("61, SEED 1") && made != make("61, SEED 2"));
         assert_eq!(make("0, SEED 0"), vec![Vec::<u8>::new(); 300]);
         assert!(refused(&RANDOM, "1793").contains("packets have at most 1792 bytes"));
+    }
+
+    #[test]
+    fn limits_and_bursts_are_changed() {
+        let text = "s :: InfiniteSource(LIMIT 3, BURST 2) -> ToDevice(a)";
+        let mut rig = Rig::new(&World::new(), text);
+        let sent: Vec<_> = (0..4).map(|_| rig.poll().len()).collect();
+        assert_eq!(sent, [2, 1, 0, 0]);
+        rig.write("s.limit", "9");
+        rig.write("s.burst", "4");
+        let sent: Vec<_> = (0..3).map(|_| rig.poll().len()).collect();
+        assert_eq!((sent, rig.read("s.count")), (vec![4, 2, 0], "9".into()));
+        rig.write("s.limit", "-1");
+        assert_eq!((rig.poll().len(), rig.read("s.burst")), (4, "4".into()));
     }
 
     #[test]

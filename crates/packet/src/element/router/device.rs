@@ -7,9 +7,13 @@
 //!
 //! Source: Click's `FromDevice` and `ToDevice`. Differs: `ToDevice` also takes what is pushed to it.
 
+use std::sync::Arc;
+
 use super::ether_input::AHEAD;
 #[cfg(feature = "click")]
 use crate::element::click::only::device::{self, IGNORED};
+use crate::element::support::packets::Packets;
+use crate::frame::counters::Count;
 use crate::frame::wire::Ether;
 use crate::frame::{BATCH, Batch, FLAG_LINK_MULTICAST, Note};
 use crate::graph::{Context, Element, ElementClass, Inputs, Made, Receives, Setup};
@@ -56,13 +60,22 @@ const fn spec(name: &'static str, ports: &'static str, processing: &'static str)
 /// Configures an element that receives from the device of its arguments.
 pub(crate) fn from(setup: &mut Setup<'_>) -> Result<Made, ConfigError> {
     let port = device(setup)?;
-    Ok(Made::new(|_| FromDevice).receives(Receives::Port(port)))
+    let counts = setup.keep::<Packets>();
+    let each = counts.clone();
+    let made = Made::new(move |instance| FromDevice { count: each.workers.add(instance) });
+    Ok(counts.handled(made).receives(Receives::Port(port)))
 }
 
 /// Configures an element that sends by the device of its arguments.
 pub(crate) fn to(setup: &mut Setup<'_>) -> Result<Made, ConfigError> {
     let port = device(setup)?;
-    Ok(Made::new(move |_| ToDevice { port }))
+    let counts = setup.keep::<Packets>();
+    let each = counts.clone();
+    let made = Made::new(move |instance| Counted {
+        device: ToDevice { port },
+        count: each.workers.add(instance),
+    });
+    Ok(counts.handled(made))
 }
 
 fn device(setup: &mut Setup<'_>) -> Result<u16, ConfigError> {
@@ -83,10 +96,13 @@ fn device(setup: &mut Setup<'_>) -> Result<u16, ConfigError> {
 }
 
 /// The worker hands received batches to it. Notes which arrived for a group of hosts.
-struct FromDevice;
+struct FromDevice {
+    count: Arc<Count>,
+}
 
 impl Element for FromDevice {
     fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
+        self.count.add(batch.len() as u64);
         for i in 0..AHEAD {
             batch.prefetch(i);
         }
@@ -117,11 +133,35 @@ impl Element for ToDevice {
         cx.transmit(batch);
     }
 
-    /// Takes no more than the port has room for, so that packets wait where they are scheduled.
     fn poll(&mut self, batch: &mut Batch, inputs: &mut dyn Inputs, cx: &mut Context<'_>) {
+        self.fill(batch, inputs, cx);
+        self.process(0, batch, cx);
+    }
+}
+
+impl ToDevice {
+    /// Takes no more than the port has room for, so that packets wait where they are scheduled.
+    fn fill(&self, batch: &mut Batch, inputs: &mut dyn Inputs, cx: &mut Context<'_>) {
         batch.set_limit(cx.transmit_room(self.port));
         inputs.pull(0, batch, cx);
         batch.set_limit(BATCH);
+    }
+}
+
+/// [`ToDevice`], whose packets are counted: those that it was given to send.
+struct Counted {
+    device: ToDevice,
+    count: Arc<Count>,
+}
+
+impl Element for Counted {
+    fn process(&mut self, input: u16, batch: &mut Batch, cx: &mut Context<'_>) {
+        self.count.add(batch.len() as u64);
+        self.device.process(input, batch, cx);
+    }
+
+    fn poll(&mut self, batch: &mut Batch, inputs: &mut dyn Inputs, cx: &mut Context<'_>) {
+        self.device.fill(batch, inputs, cx);
         self.process(0, batch, cx);
     }
 }
@@ -131,5 +171,24 @@ struct ToPorts;
 impl Element for ToPorts {
     fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
         cx.transmit(batch);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{Rig, World};
+
+    #[test]
+    fn packets_are_counted() {
+        let text = "f :: FromDevice(a) -> q :: Queue -> t :: ToDevice(b)";
+        let mut rig = Rig::new(&World::new(), text);
+        rig.receive("a", &[&[1; 60], &[2; 60]]);
+        rig.poll();
+        let counts = |rig: &Rig| [rig.read("f.count"), rig.read("t.count")];
+        assert_eq!(counts(&rig), ["2", "2"]);
+        rig.write("t.reset_counts", "");
+        rig.receive("a", &[&[3; 60]]);
+        rig.poll();
+        assert_eq!(counts(&rig), ["3", "1"]);
     }
 }

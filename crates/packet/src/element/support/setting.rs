@@ -69,6 +69,15 @@ impl Word for i32 {
     }
 }
 
+impl Word for i64 {
+    fn to_word(self) -> u64 {
+        self.cast_unsigned()
+    }
+    fn of_word(word: u64) -> Self {
+        word.cast_signed()
+    }
+}
+
 impl Word for Ipv4Addr {
     fn to_word(self) -> u64 {
         self.to_bits().into()

@@ -185,9 +185,6 @@ pub(crate) struct RouteTable<A: Family> {
     writer: Mutex<Writer<A>>,
 }
 
-/// Class whose routes are listed in the order in which they were added.
-const LISTED_AS_ADDED: &str = "LinearIPLookup";
-
 /// Places of prefixes in a list; one that is free is taken by the next new prefix, as Click does.
 #[derive(Default)]
 struct Order<A: Family> {
@@ -280,14 +277,16 @@ impl<A: Family> RouteTable<A> {
         let table = LpmTable::build_with(rows, store)
             .map_err(|error| (None, TableError::Refused(error)))?;
         let (version, test) = (1, Test::default());
-        let order = (class == LISTED_AS_ADDED).then(|| {
-            let mut order = Order::default();
-            routes.iter().for_each(|route| order.add(route.prefix));
-            order
-        });
         let last = begin.elapsed();
-        let writer = Mutex::new(Writer { table, order, numbers, version, last, test });
+        let writer = Mutex::new(Writer { table, order: None, numbers, version, last, test });
         Ok((Self { class, outputs, gateways, paths, writer }, twice))
+    }
+
+    /// Lists routes in the order in which they were added, from these on, and no longer by prefix.
+    pub(crate) fn list_as_added(&self, routes: &[Route<A>]) {
+        let mut order = Order::default();
+        routes.iter().for_each(|route| order.add(route.prefix));
+        self.writer().order = Some(order);
     }
 
     /// Reader for a worker.

@@ -26,6 +26,8 @@ use crate::route_table::{Family, Route, RouteTable};
 enum By {
     /// The fittest algorithm, chosen again as the table grows.
     Fittest,
+    /// As that, and routes are listed in the order in which they were added.
+    FittestAsAdded,
     /// This algorithm.
     Named(&'static str),
     /// The algorithm that the argument ALGORITHM names, or else the fittest.
@@ -48,7 +50,7 @@ macro_rules! classes {
 
 classes! {
     STATIC: u32, "StaticIPLookup", By::Fittest, false, "an IPv4 route table that does not change";
-    LINEAR: u32, "LinearIPLookup", By::Fittest, true, "an IPv4 route table for few routes; any number will do";
+    LINEAR: u32, "LinearIPLookup", By::FittestAsAdded, true, "an IPv4 route table for few routes; any number will do";
     SORTED: u32, "SortedIPLookup", By::Fittest, true, "an IPv4 route table for few routes, as LinearIPLookup";
     RADIX: u32, "RadixIPLookup", By::Named("radix"), true, "an IPv4 route table: path-compressed trie";
     DIRECT: u32, "DirectIPLookup", By::Named("dir24_8"), true, "an IPv4 route table: DIR-24-8";
@@ -133,6 +135,9 @@ fn read<A: Family>(
     match RouteTable::new(class, rows?, setup.outputs, gateways, &routes) {
         Err((_, error)) => Err(setup.args.refuse_all(&error.to_string())),
         Ok((table, twice)) => {
+            if matches!(by, By::FittestAsAdded) {
+                table.list_as_added(&routes);
+            }
             if !twice.is_empty() {
                 let reported: Vec<String> = twice
                     .iter()
@@ -157,7 +162,7 @@ fn rows<A: Family>(
     by: By,
 ) -> Result<Vec<&'static Algorithm<A>>, ConfigError> {
     let name = match by {
-        By::Fittest => None,
+        By::Fittest | By::FittestAsAdded => None,
         By::Named(name) => Some(name.to_owned()),
         By::Argument => match setup.args.keyword_arg("ALGORITHM")? {
             None => None,

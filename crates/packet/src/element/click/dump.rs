@@ -39,7 +39,10 @@ pub(crate) const FROM: ElementClass = ElementClass {
         let (timing, active) = (timing?.unwrap_or(false), Setting::new(active?.unwrap_or(true)));
         let each = active.clone();
         let made = Made::new(move |instance| FromDump {
-            reader: reader.lock().unwrap_or_else(PoisonError::into_inner).take(),
+            reader: match instance.is_dry_run() {
+                true => None,
+                false => reader.lock().unwrap_or_else(PoisonError::into_inner).take(),
+            },
             stop: stop.clone(),
             burst,
             active: each.clone(),

@@ -143,7 +143,7 @@ fn assemble(
         move |instance| Source {
             data: data.instance(),
             // Relaxed: instances are made by one thread, that of the first worker first.
-            first: !made_one.swap(true, Relaxed),
+            first: !instance.is_dry_run() && !made_one.swap(true, Relaxed),
             limit: limit.clone(),
             made: 0,
             pace: pace(),
@@ -361,8 +361,8 @@ impl Source {
 mod tests {
     use super::*;
     use crate::frame::DropReason;
-    use crate::graph::Graph;
-    use crate::testing::{Rig, World, refused};
+    use crate::graph::{DryRun, Graph, Plan};
+    use crate::testing::{Bench, Rig, World, refused};
 
     #[test]
     fn packets_are_made_at_a_rate() {
@@ -402,6 +402,26 @@ mod tests {
             assert_eq!((rig.bench.sent.frames.len(), rig.poll().len()), (0, left));
         }
         assert_eq!(rig.read("s.count"), "5");
+    }
+
+    #[test]
+    fn a_dry_run_before_the_first_worker_takes_nothing_from_it() {
+        let text = "FromDevice(in) -> Discard; InfiniteSource(LIMIT 5, BURST 3) -> ToDevice(a)";
+        let plan = Plan::read("f", text, crate::ELEMENTS).unwrap();
+        let mut bench = Bench::new(&World::new());
+        let dry_run = DryRun {
+            plan: &plan,
+            port: 0,
+            forwarding: &bench.forwarding,
+            flow_seed: 0,
+            now_ns: 0,
+            frame_bytes: 2048,
+        };
+        dry_run.run(&[7; 60]).unwrap();
+        let mut graph = Graph::new(&plan, &bench.pool);
+        graph.poll(&mut bench.round());
+        assert_eq!(bench.sent.frames.len(), 3);
+        graph.stop(&mut bench.round());
     }
 
     #[test]

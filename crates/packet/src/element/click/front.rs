@@ -45,13 +45,16 @@ pub(crate) const ETHER_ENCAP: ElementClass = ElementClass {
         let src = setup.args.positional::<Mac>("SRC");
         let dst = setup.args.positional::<Mac>("DST");
         setup.args.finish()?;
-        let mut header = [0; ETHER_BYTES];
         let kind = Setting::<u16>::new(kind?);
-        if let Some(mut ether) = EtherMut::of(&mut header) {
-            ether.set_addrs(dst?, src?);
-        }
-        let each = kind.clone();
-        let made = Made::new(move |_| EtherEncap { header, kind: each.clone() });
+        let ends = [Setting::new(dst?), Setting::new(src?)];
+        let (each, each_ends) = (kind.clone(), ends.clone());
+        let made = Made::new(move |_| EtherEncap {
+            header: [0; ETHER_BYTES],
+            kind: each.clone(),
+            ends: each_ends.clone(),
+        });
+        let [dst, src] = ends;
+        let made = dst.handled(src.handled(made, "src"), "dst");
         Ok(kind.handled(kind.handled(made, "ethertype"), "etht"))
     },
 };
@@ -121,11 +124,15 @@ const _: () = assert!(HEADER as usize == ETHER_BYTES);
 struct EtherEncap {
     header: [u8; ETHER_BYTES],
     kind: Setting<u16>,
+    /// Destination and source.
+    ends: [Setting<Mac>; 2],
 }
 
 impl Element for EtherEncap {
     fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
         if let Some(mut ether) = EtherMut::of(&mut self.header) {
+            let [dst, src] = &self.ends;
+            ether.set_addrs(dst.get(), src.get());
             ether.set_kind(self.kind.get());
         }
         for i in 0..batch.len() {
@@ -176,6 +183,12 @@ mod tests {
         let batch = run(&ETHER_ENCAP, "0x0800, 2:0:0:0:0:1, 2:0:0:0:0:2", 0, &[&[9, 8]]);
         let want = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, 9, 8];
         assert_eq!((batch.bytes(0), batch.meta()[0].network), (&want[..], 14));
+        let text =
+            "FromDevice(a) -> e :: EtherEncap(0x0800, 2:0:0:0:0:1, 2:0:0:0:0:2) -> ToDevice(x)";
+        let mut rig = crate::testing::Rig::new(&crate::testing::World::new(), text);
+        rig.write("e.src", "2:0:0:0:0:9");
+        assert_eq!(rig.receive("a", &[&[9, 8]])[0].1[..12], [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 9]);
+        assert_eq!(rig.read("e.dst"), "02:00:00:00:00:02");
         assert!(refused(&ETHER_ENCAP, "65536, x").contains("DST is missing"));
         assert!(refused(&STRIP, "65536").contains("0 to 65535 are possible"));
     }

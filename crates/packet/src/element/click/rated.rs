@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use crate::element::support::allowance::{Allowance, Budget, Unit};
 use crate::element::support::resets::Resets;
+use crate::element::support::setting::Setting;
 use crate::frame::Batch;
 use crate::graph::{Context, Element, ElementClass, Inputs, Made, Setup};
 use crate::language::{ClassSpec, ConfigError};
@@ -75,22 +76,25 @@ fn made<E: Element + 'static>(
     Ok(allowance.handled(Made::new(move |_| with(each.budget()))))
 }
 
-/// Those that pull and push.
+/// Those that pull and push, unless `ACTIVE false` is given.
 fn pulling(setup: &mut Setup<'_>, unit: Unit) -> Result<Made, ConfigError> {
     let allowance = Allowance::read(setup, unit, None);
-    pulled_by(setup, allowance)
+    let active = Setting::new(setup.args.keyword("ACTIVE")?.unwrap_or(true));
+    let made = pulled_by(setup, allowance, active.clone())?;
+    Ok(active.handled(made, "active"))
 }
 
 /// Those that are pulled.
 fn shaping(setup: &mut Setup<'_>, unit: Unit) -> Result<Made, ConfigError> {
     let allowance = Allowance::read(setup, unit, None).map(Allowance::begins_empty);
-    pulled_by(setup, allowance)
+    pulled_by(setup, allowance, Setting::new(true))
 }
 
 /// `reset` lets their bucket be as at the start.
 fn pulled_by(
     setup: &mut Setup<'_>,
     allowance: Result<Allowance, ConfigError>,
+    active: Setting<bool>,
 ) -> Result<Made, ConfigError> {
     setup.args.finish()?;
     let allowance = allowance?;
@@ -101,6 +105,7 @@ fn pulled_by(
             budget: allowance.budget(),
             allowance: allowance.clone(),
             resets: resets.instance(),
+            active: active.clone(),
         }
     });
     Ok(allowance.handled(resets.handled(made, "reset")))
@@ -126,6 +131,8 @@ struct Pulled {
     budget: Budget,
     allowance: Allowance,
     resets: Resets,
+    /// It pulls.
+    active: Setting<bool>,
 }
 
 impl Pulled {
@@ -157,7 +164,9 @@ impl Element for Pulled {
 
     fn poll(&mut self, batch: &mut Batch, inputs: &mut dyn Inputs, cx: &mut Context<'_>) {
         self.follow();
-        self.budget.pull(batch, inputs, cx);
+        if self.active.get() {
+            self.budget.pull(batch, inputs, cx);
+        }
     }
 }
 
@@ -185,6 +194,17 @@ mod tests {
             }
         }
         seen
+    }
+
+    #[test]
+    fn an_unqueue_pulls_while_it_is_active() {
+        let text =
+            "FromDevice(in) -> q :: Queue -> r :: RatedUnqueue(100, ACTIVE false) -> ToDevice(out)";
+        let mut rig = Rig::new(&World::new(), text);
+        rig.receive("in", &[&[7; 100][..]; 3]);
+        assert_eq!((rig.poll().len(), rig.read("q.length")), (0, "3".into()));
+        rig.write("r.active", "true");
+        assert_eq!(rig.poll().len(), 2, "20 ms are the burst");
     }
 
     #[test]

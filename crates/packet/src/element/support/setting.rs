@@ -1,10 +1,14 @@
 //! A number or switch of an element that its workers read and its handlers change; how values are read that handlers
 //! are given.
 
+use std::fmt;
 use std::marker::PhantomData;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use fingerpost_route::Mac;
 
 use crate::graph::Made;
 use crate::handler::Handler;
@@ -75,6 +79,49 @@ impl Word for i64 {
     }
     fn of_word(word: u64) -> Self {
         word.cast_signed()
+    }
+}
+
+impl Word for Mac {
+    fn to_word(self) -> u64 {
+        self.bits()
+    }
+    fn of_word(word: u64) -> Self {
+        let [_, _, bytes @ ..] = word.to_be_bytes();
+        Self(bytes)
+    }
+}
+
+/// A time, which handlers show in seconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Time {
+    pub(crate) ns: u64,
+}
+
+impl From<Duration> for Time {
+    fn from(time: Duration) -> Self {
+        Self { ns: u64::try_from(time.as_nanos()).unwrap_or(u64::MAX) }
+    }
+}
+
+impl Value for Time {
+    fn read(text: &str) -> Result<Self, String> {
+        Duration::read(text).map(Self::from)
+    }
+}
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Duration::from_nanos(self.ns).as_secs_f64().fmt(f)
+    }
+}
+
+impl Word for Time {
+    fn to_word(self) -> u64 {
+        self.ns
+    }
+    fn of_word(word: u64) -> Self {
+        Self { ns: word }
     }
 }
 

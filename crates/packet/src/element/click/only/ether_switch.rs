@@ -7,28 +7,26 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use fingerpost_route::Mac;
 
 use crate::element::support::copies::Copies;
-use crate::element::support::setting::{Setting, Word};
+use crate::element::support::setting::{Setting, Time};
 use crate::frame::counters::{Count, PerWorker};
 use crate::frame::wire::Ether;
 use crate::frame::{Batch, DropReason};
 use crate::graph::{Context, Element, ElementClass, Made};
 use crate::handler::Handler;
-use crate::language::{ClassSpec, Value};
+use crate::language::ClassSpec;
 
 pub(crate) const CLASS: ElementClass = ElementClass {
     spec: ClassSpec::new("EtherSwitch", "2-/=", "h/h", "#/[^#]"),
     summary: "sends frames to the port of their destination's link address",
     configure: |setup| {
-        let timeout = setup.args.keyword::<Timeout>("TIMEOUT");
+        let timeout = setup.args.keyword::<Time>("TIMEOUT");
         setup.args.finish()?;
-        let timeout = Setting::new(timeout?.unwrap_or(Timeout(300_000_000_000)));
+        let timeout = Setting::new(timeout?.unwrap_or(Time { ns: 300_000_000_000 }));
         let outputs = u16::try_from(setup.outputs).unwrap_or(u16::MAX);
         let (table, failed) = (setup.keep::<Table>(), setup.keep::<PerWorker<Count>>());
         let made = Made::new({
@@ -53,32 +51,6 @@ pub(crate) const CLASS: ElementClass = ElementClass {
     },
 };
 
-/// Time after which an address is forgotten, in nanoseconds; 0 means never.
-#[derive(Clone, Copy)]
-struct Timeout(u64);
-
-impl Value for Timeout {
-    fn read(text: &str) -> Result<Self, String> {
-        let nanoseconds = Duration::read(text)?.as_nanos();
-        Ok(Self(u64::try_from(nanoseconds).unwrap_or(u64::MAX)))
-    }
-}
-
-impl fmt::Display for Timeout {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Duration::from_nanos(self.0).as_secs_f64().fmt(f)
-    }
-}
-
-impl Word for Timeout {
-    fn to_word(self) -> u64 {
-        self.0
-    }
-    fn of_word(word: u64) -> Self {
-        Self(word)
-    }
-}
-
 /// Link addresses that are known.
 #[derive(Default)]
 struct Table(Mutex<HashMap<Mac, Port>>);
@@ -94,8 +66,8 @@ struct Port {
 }
 
 impl Port {
-    fn is_fresh(self, now_ns: u64, timeout: Timeout) -> bool {
-        timeout.0 == 0 || now_ns.saturating_sub(self.last_ns) <= timeout.0
+    fn is_fresh(self, now_ns: u64, timeout: Time) -> bool {
+        timeout.ns == 0 || now_ns.saturating_sub(self.last_ns) <= timeout.ns
     }
 }
 
@@ -107,7 +79,7 @@ impl Table {
 
 struct Switch {
     table: Arc<Table>,
-    timeout: Setting<Timeout>,
+    timeout: Setting<Time>,
     learns: bool,
     outputs: u16,
     copies: Copies,

@@ -5,12 +5,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Duration;
 
 use super::interval::Interval;
 use crate::element::click::source::USUAL;
 use crate::element::support::resets::Resets;
-use crate::element::support::setting::Setting;
+use crate::element::support::setting::{Setting, Time};
 use crate::element::support::stop::Stop;
 use crate::frame::counters::{Count, PerWorker};
 use crate::frame::{BATCH, Batch, DropReason, FLAG_GENERATED};
@@ -21,14 +20,14 @@ pub(crate) const SOURCE: ElementClass = ElementClass {
     spec: ClassSpec::new("TimedSource", "0/1", "h/h", "x/y").ignores(&["HEADROOM"]),
     summary: "makes a packet in each interval",
     configure: |setup| {
-        let interval = setup.args.optional::<Duration>("INTERVAL");
+        let interval = setup.args.optional::<Time>("INTERVAL");
         let data = setup.args.optional_arg("DATA")?;
         let limit = setup.args.keyword::<i64>("LIMIT");
         let active = setup.args.keyword("ACTIVE");
         let stop = setup.args.keyword("STOP");
         setup.args.finish()?;
-        let interval = interval?.unwrap_or(USUAL_INTERVAL);
-        let limit = u64::try_from(limit?.unwrap_or(-1)).unwrap_or(u64::MAX);
+        let interval = Setting::new(interval?.unwrap_or(USUAL_INTERVAL));
+        let limit = Setting::new(limit?.unwrap_or(-1));
         let active = Setting::new(active?.unwrap_or(true));
         let stop = stop?.unwrap_or(false).then(|| setup.ending.clone());
         let data: Arc<[u8]> = data.map_or_else(|| USUAL.into(), |data| data.bytes().into());
@@ -37,11 +36,12 @@ pub(crate) const SOURCE: ElementClass = ElementClass {
         let made_one = AtomicBool::new(false);
         let made = Made::new({
             let (active, counts, resets) = (active.clone(), counts.clone(), resets.clone());
+            let (interval, limit) = (interval.clone(), limit.clone());
             move |instance| Source {
                 // Relaxed: instances are made by one thread, that of the first worker first.
                 works: !instance.is_dry_run() && !made_one.swap(true, Relaxed),
-                interval: Interval::new(interval),
-                limit,
+                interval: Interval::new(interval.clone()),
+                limit: limit.clone(),
                 data: data.clone(),
                 active: active.clone(),
                 count: counts.add(instance),
@@ -50,6 +50,7 @@ pub(crate) const SOURCE: ElementClass = ElementClass {
             }
         });
         let made = made.polled().counter("count", &counts);
+        let made = limit.handled(interval.handled(made, "interval"), "limit");
         Ok(active.handled(resets.handled(made, "reset"), "active"))
     },
 };
@@ -58,20 +59,23 @@ pub(crate) const SINK: ElementClass = ElementClass {
     spec: ClassSpec::new("TimedSink", "1/0", "l/h", "x/y"),
     summary: "pulls a packet in each interval, and drops it",
     configure: |setup| {
-        let interval = setup.args.optional::<Duration>("INTERVAL");
+        let interval = setup.args.optional::<Time>("INTERVAL");
         setup.args.finish()?;
-        let interval = interval?.unwrap_or(USUAL_INTERVAL);
-        Ok(Made::new(move |_| Sink { interval: Interval::new(interval) }))
+        let interval = Setting::new(interval?.unwrap_or(USUAL_INTERVAL));
+        let each = interval.clone();
+        let made = Made::new(move |_| Sink { interval: Interval::new(each.clone()) });
+        Ok(interval.handled(made, "interval"))
     },
 };
 
 /// Interval where none is given, as in Click.
-const USUAL_INTERVAL: Duration = Duration::from_millis(500);
+const USUAL_INTERVAL: Time = Time { ns: 500_000_000 };
 
 struct Source {
     works: bool,
     interval: Interval,
-    limit: u64,
+    /// Packets that are made; negative for all.
+    limit: Setting<i64>,
     data: Arc<[u8]>,
     active: Setting<bool>,
     count: Arc<Count>,
@@ -93,7 +97,7 @@ impl Element for Source {
             return;
         }
         self.interval.end_turn(cx.now_ns);
-        if self.count.read() >= self.limit {
+        if u64::try_from(self.limit.get()).is_ok_and(|limit| self.count.read() >= limit) {
             self.stop.request();
             return;
         }
@@ -162,5 +166,21 @@ mod tests {
             (lengths.as_str(), rig.read("s.count"), rig.plan.is_stopped()),
             ("001111221111", "3".into(), true)
         );
+    }
+
+    #[test]
+    fn intervals_and_limits_are_changed() {
+        let text = "s :: TimedSource(1s, LIMIT 1) -> q :: Queue -> t :: TimedSink(1s)";
+        let mut rig = Rig::new(&World::new(), text);
+        rig.poll();
+        rig.write("t.interval", "0.5");
+        rig.write("s.interval", "10ms");
+        rig.write("s.limit", "4");
+        for _ in 0..110 {
+            rig.bench.now_ns += 10_000_000;
+            rig.poll();
+        }
+        let shown = ["s.count", "s.interval", "s.limit", "t.interval", "q.length"];
+        assert_eq!(shown.map(|name| rig.read(name)), ["4", "0.01", "4", "0.5", "3"]);
     }
 }

@@ -6,10 +6,10 @@
 //! `Unqueue` does not either, and packets wait where a shaper is between.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::interval::Interval;
 use crate::element::click::unqueue;
+use crate::element::support::setting::{Setting, Time};
 use crate::frame::counters::{Count, PerWorker};
 use crate::frame::{BATCH, Batch};
 use crate::graph::{Context, Element, ElementClass, Inputs, Made, Setup};
@@ -27,11 +27,11 @@ const fn timed(name: &'static str) -> ElementClass {
 }
 
 fn configure(setup: &mut Setup<'_>) -> Result<Made, ConfigError> {
-    let interval = setup.args.positional::<Duration>("INTERVAL");
+    let interval = setup.args.positional::<Time>("INTERVAL");
     let burst = setup.args.optional::<usize>("BURST");
     setup.args.finish()?;
     let (interval, burst) = (interval?, burst?.unwrap_or(1));
-    Ok(Made::new(move |_| Timed { interval: Interval::new(interval), burst }))
+    Ok(Made::new(move |_| Timed { interval: Interval::new(Setting::new(interval)), burst }))
 }
 
 struct Timed {

@@ -26,7 +26,7 @@ use crate::route_table::{Family, Route, RouteTable};
 enum By {
     /// The fittest algorithm, chosen again as the table grows.
     Fittest,
-    /// As that, and routes are listed in the order in which they were added.
+    /// The fittest algorithm, and routes are listed in the order in which they were added.
     FittestAsAdded,
     /// This algorithm.
     Named(&'static str),

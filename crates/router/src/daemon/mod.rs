@@ -307,7 +307,7 @@ impl Daemon {
 
     /// Carries out what follows from the commit and from changes of interfaces.
     fn carry_out(&mut self, now: Instant, turn: &mut Turn) {
-        self.progress.follow_routes(self.control.rib_v4().len() + self.control.rib_v6().len());
+        self.progress.trim_memory(now);
         self.control.audit(now, self.interfaces.asked());
         turn.stage("audit");
         log_decisions(&mut self.control);
@@ -361,7 +361,10 @@ impl Daemon {
         let all = committed.as_ref().is_ok_and(|done| done.pending <= waits);
         self.sources.committed(all, Instant::now());
         match committed {
-            Ok(committed) => self.progress.set_generation(committed.generation),
+            Ok(committed) => {
+                self.progress.set_generation(committed.generation);
+                self.progress.changed(committed.changes, Instant::now());
+            }
             Err(error) => warn!(target: "fib", "routes are not all visible: {error}"),
         }
         self.graph.check_announced(&self.control);

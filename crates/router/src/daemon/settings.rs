@@ -128,21 +128,29 @@ pub(super) struct Progress {
     started: Instant,
     load: Duration,
     generation: u64,
-    /// Most routes since memory was last returned to the system.
-    most_routes: usize,
+    memory: Memory,
     pub(super) pace: Pace,
     pub(super) turns: Turns,
 }
 
-/// A table of so many routes is worth returning its memory when most of it goes.
+/// So many changes leave memory that is worth returning.
 const LARGE_TABLE: usize = 65_536;
+/// Time without changes, after which builds and acknowledgements have ended that have memory of their own.
+const QUIET: Duration = Duration::from_secs(2);
 
 impl Progress {
     /// Progress of a run that began at `started` and has learned all routes.
     pub(super) fn new(started: Instant) -> Self {
         let pace = Pace::new(Instant::now());
         let load = started.elapsed();
-        Self { started, load, generation: 0, most_routes: 0, pace, turns: Turns::default() }
+        Self {
+            started,
+            load,
+            generation: 0,
+            memory: Memory::default(),
+            pace,
+            turns: Turns::default(),
+        }
     }
 
     /// Time since the start.
@@ -164,12 +172,31 @@ impl Progress {
         self.generation = generation;
     }
 
-    /// Returns the allocator's memory of a large table to the system once three quarters of its routes are gone.
-    pub(super) fn follow_routes(&mut self, routes: usize) {
-        if self.most_routes >= LARGE_TABLE && routes <= self.most_routes / 4 {
-            crate::sys::trim_memory();
-            self.most_routes = routes;
+    /// Notes changes that a commit made.
+    pub(super) fn changed(&mut self, changes: usize, now: Instant) {
+        if changes > 0 {
+            self.memory.changes += changes;
+            self.memory.last = Some(now);
         }
-        self.most_routes = self.most_routes.max(routes);
     }
+
+    /// Returns the allocator's memory to the system once as many routes as a large table has are gone or were changed, and a
+    /// few seconds have been quiet.
+    pub(super) fn trim_memory(&mut self, now: Instant) {
+        let Memory { changes, last } = self.memory;
+        if changes < LARGE_TABLE || last.is_none_or(|last| now < last + QUIET) {
+            return;
+        }
+        self.memory = Memory::default();
+        // It takes tens of ms. Without a thread memory is kept for later.
+        let thread = std::thread::Builder::new().name("fingerpost-free".into());
+        let _ = thread.spawn(crate::sys::trim_memory);
+    }
+}
+
+/// Changes since memory was last returned to the system, and the time of the last one.
+#[derive(Clone, Copy, Default)]
+struct Memory {
+    changes: usize,
+    last: Option<Instant>,
 }

@@ -222,6 +222,12 @@ fn a_table_of_gobgp() {
     wait_for(&router, "the table", &by_peer(&table[tenth..]));
     println!("{} routes after {:.1} s", table.len() - tenth, began.elapsed().as_secs_f64());
     assert_eq!(source(&router)["errors"], 0, "{:#?}", source(&router));
+    let flows = if of_soak.is_zero() { 100 } else { 5_000 };
+    own_every_address(&line.destination, "d0");
+    let (hosts4, hosts6) = zebra::hosts(&table[tenth..]);
+    let between = [line.source.as_str(), line.destination.as_str()];
+    [hosts4, hosts6].iter().for_each(|hosts| to_random(TRANSFER, between, hosts, flows));
+    println!("{} random destinations were reached", 2 * flows);
 
     // The daemon is gone, and its peer has another table meanwhile.
     gobgp.kill();

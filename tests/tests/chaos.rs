@@ -17,6 +17,7 @@ use fingerpost_tests::configuration::Configuration;
 use fingerpost_tests::frr::Frr;
 use fingerpost_tests::lasting::Lasting;
 use fingerpost_tests::netns::{Router, command, ip, run};
+use fingerpost_tests::traffic::{own_every_address, to_random};
 use fingerpost_tests::{patience, soak, zebra};
 use serde::Deserialize;
 use serde_json::Value;
@@ -379,7 +380,6 @@ fn chaos(sources: &str, daemon: impl FnOnce(&str) -> Option<Daemon>) {
     let words = format!("{} --nonstop 60", config.path().display());
     let router = lasting.start(&words);
     lasting.warm_up();
-    ip(&format!("-n {} addr add {}/32 dev lo", lasting.line.destination, Lab::kept(&all)));
     let neighbor = Bird::start(&lasting.line.destination, &speaker(Lab::prefixes(&all, true)));
     let Some(daemon) = daemon(&lasting.line.router) else { return };
     let mut lab =
@@ -388,6 +388,12 @@ fn chaos(sources: &str, daemon: impl FnOnce(&str) -> Option<Daemon>) {
     lab.converge("the start");
     println!("{} routes after {:.1} s", lab.wanted(), began.elapsed().as_secs_f64());
     lab.check();
+    let flows = if of_soak.is_zero() { 100 } else { 10_000 };
+    own_every_address(&lasting.line.destination, "d0");
+    let (hosts, _) = zebra::hosts(Lab::prefixes(&lab.all, true));
+    let between = [lasting.line.source.as_str(), lasting.line.destination.as_str()];
+    to_random(TRANSFER, between, &hosts, flows);
+    println!("{flows} random destinations were reached");
 
     let end = AtomicBool::new(false);
     let (sizes, (sent, lost)) = std::thread::scope(|scope| {

@@ -13,6 +13,9 @@ const PEER_UP: u8 = 3;
 const OPEN: u8 = 1;
 const UPDATE: u8 = 2;
 
+/// Flag of routes behind the router's policy.
+const POST_POLICY: u8 = 0x40;
+
 const OWN_AS: u32 = 65000;
 
 /// A session with a router that takes the routes. It ends when this is dropped.
@@ -52,6 +55,25 @@ impl Monitored {
     /// # Panics
     /// When the families differ, or the session has ended.
     pub fn announce(&mut self, peer: u8, prefix: AnyPrefix, next_hop: IpAddr, as_path_len: u8) {
+        self.announced(POST_POLICY, peer, prefix, next_hop, as_path_len);
+    }
+
+    /// The peer has announced it, and the router's policy may reject it.
+    ///
+    /// # Panics
+    /// When the families differ, or the session has ended.
+    pub fn announce_before_policy(&mut self, peer: u8, prefix: AnyPrefix, next_hop: IpAddr) {
+        self.announced(0, peer, prefix, next_hop, 1);
+    }
+
+    fn announced(
+        &mut self,
+        flags: u8,
+        peer: u8,
+        prefix: AnyPrefix,
+        next_hop: IpAddr,
+        as_path_len: u8,
+    ) {
         let attribute = |flags: u8, kind: u8, value: &[u8]| {
             [&[flags, kind, u8::try_from(value.len()).expect("short")][..], value].concat()
         };
@@ -72,13 +94,17 @@ impl Monitored {
         let attributes = [origin, as_path, hop].concat();
         let len = u16::try_from(attributes.len()).expect("few attributes").to_be_bytes();
         let body = [&[0, 0][..], &len, &attributes, &nlri].concat();
-        self.send(ROUTE_MONITORING, peer, &message(UPDATE, &body));
+        self.send_with(flags, ROUTE_MONITORING, peer, &message(UPDATE, &body));
     }
 
     fn send(&mut self, kind: u8, peer: u8, body: &[u8]) {
+        self.send_with(POST_POLICY, kind, peer, body);
+    }
+
+    fn send_with(&mut self, flags: u8, kind: u8, peer: u8, body: &[u8]) {
         let header = [
-            // Routes behind the router's policy, of a peer with an IPv4 address.
-            &[0, 0x40][..],
+            // A peer with an IPv4 address.
+            &[0, flags][..],
             &[0; 8],
             &[0; 12],
             &Ipv4Addr::new(192, 0, 2, peer).octets(),

@@ -90,13 +90,18 @@ fn expected(of: [std::ops::Range<u32>; 2]) -> Routes {
     prefixes(second).map(by("10.0.1.2")).chain(prefixes(first).map(by("10.0.2.2"))).collect()
 }
 
+/// Routes of the router by BMP.
+fn routes(router: &Router) -> Routes {
+    let rows: Vec<Value> = router.ask_lines("route show --source bmp");
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let row = |row: &Value| (text(&row["prefix"]), text(&row["paths"][0]["gateway"]));
+    rows.iter().map(row).collect()
+}
+
 fn wait_for(router: &Router, what: &str, want: &Routes) {
     let until = Instant::now() + patience(LONGEST.max(soak(Duration::ZERO)));
     loop {
-        let rows: Vec<Value> = router.ask_lines("route show --source bmp");
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let row = |row: &Value| (text(&row["prefix"]), text(&row["paths"][0]["gateway"]));
-        let have: Routes = rows.iter().map(row).collect();
+        let have = routes(router);
         if have == *want {
             return;
         }
@@ -301,9 +306,51 @@ fn a_table_of_bgpd_beside_the_kernel() {
     router.stop();
 }
 
+/// A router that reports its routes before and behind its policy connects again: no route is missing meanwhile, and none of
+/// those before the policy forwards.
+#[test]
+fn a_new_session_waits_for_the_routes_behind_the_policy() {
+    let _alone = alone();
+    let Some(line) = Line::new(&[]) else { return };
+    let (router, mut monitored, _config) = reported(&line, "");
+    let of = |prefix: &str| AnyPrefix::parse(prefix).expect("a prefix");
+    let [near, far] = ["10.0.2.2", "10.0.1.2"];
+    let before = |monitored: &mut Monitored| {
+        monitored.up(1);
+        for prefix in ["100.64.0.0/24", "100.64.1.0/24", "100.64.2.0/24"] {
+            let far = far.parse().expect("an address");
+            monitored.announce_before_policy(1, of(prefix), far);
+        }
+    };
+    before(&mut monitored);
+    announce(&mut monitored, 1, "100.64.0.0/24", near, 1);
+    announce(&mut monitored, 1, "100.64.1.0/24", near, 1);
+    let by = |prefixes: &[&str]| -> Routes {
+        prefixes.iter().map(|prefix| ((*prefix).to_owned(), near.to_owned())).collect()
+    };
+    let both = by(&["100.64.0.0/24", "100.64.1.0/24"]);
+    wait_for(&router, "the routes behind the policy", &both);
+    drop(monitored);
+    let mut again = Monitored::connect(&socket(&line));
+    before(&mut again);
+    let since = Instant::now();
+    while source(&router)["sessions"] != 2 || source(&router)["messages"].as_u64() < Some(10) {
+        assert!(since.elapsed() < patience(LONGEST), "{}", source(&router));
+    }
+    assert_eq!(routes(&router), both, "{:#?}", router.said());
+    announce(&mut again, 1, "100.64.0.0/24", near, 1);
+    wait_for(&router, "the routes that were sent again", &by(&["100.64.0.0/24"]));
+    router.stop();
+}
+
+/// The socket of the source.
+fn socket(line: &Line) -> PathBuf {
+    std::env::temp_dir().join(format!("{}-bmp.sock", line.router))
+}
+
 /// A router with a source of BMP that has these settings besides, and a stand-in that reports routes to it.
 fn reported(line: &Line, settings: &str) -> (Router, Monitored, Configuration) {
-    let socket = std::env::temp_dir().join(format!("{}-bmp.sock", line.router));
+    let socket = socket(line);
     let listen = format!("listen = {:?}\n{settings}\n", socket.display().to_string());
     let config = Configuration::new(&line.router, &(CONFIG.to_owned() + &listen));
     let router = Router::start(&line.router, &config.path().display().to_string(), 2);

@@ -22,7 +22,7 @@ use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
-use fingerpost_route::source::{SessionSpec, SourceError, SourceKind, SourceSpec};
+use fingerpost_route::source::{Monitored, SessionSpec, SourceError, SourceKind, SourceSpec};
 use fingerpost_route::{Control, RouteEvent, SourceId, SourceLimits};
 use tracing::{info, warn};
 
@@ -68,6 +68,8 @@ pub(super) struct Seat {
     /// `None` for peers at a Unix socket.
     peer: Option<IpAddr>,
     session: Option<Session>,
+    /// Which of its routes the peer sent in the session before.
+    monitored: Option<Monitored>,
     /// When the session ended whose table was complete, while routes of it stay.
     left: Option<Instant>,
     counts: Counts,
@@ -204,7 +206,7 @@ impl Listener {
             .or_else(|| before.max_by_key(|(_, seat)| seat.left))
             .or_else(|| free().find(|(_, seat)| seat.left.is_none()));
         if let Some((at, _)) = found {
-            self.seats[at].peer = peer;
+            self.seats[at].take(peer);
             return Some(at);
         }
         if self.seats.len() >= MOST_SEATS {
@@ -221,7 +223,8 @@ impl Listener {
     pub(super) fn add_seat(&mut self, control: &mut Control, id: SourceId) {
         control.note_refusals(id);
         let counts = Counts::default();
-        self.seats.push(Seat { id, peer: None, session: None, left: None, counts });
+        let (session, monitored) = (None, None);
+        self.seats.push(Seat { id, peer: None, session, monitored, left: None, counts });
     }
 
     /// Notes whether readers see `all` of it. Then what is ready is written.
@@ -243,12 +246,20 @@ impl Listener {
 }
 
 impl Seat {
+    /// Is for this peer from now on.
+    fn take(&mut self, peer: Option<IpAddr>) {
+        if self.peer != peer {
+            (self.peer, self.monitored) = (peer, None);
+        }
+    }
+
     /// Begins a session. Returns the number of its events.
     fn begin(&mut self, turn: &mut Turn<'_>, settings: &Settings, stream: socket::Stream) -> usize {
         self.end();
         let (name, peer) = (settings.kind.name, words(self.peer));
         let mut spec = settings.spec.clone();
         spec.session.number = self.counts.sessions;
+        spec.session.monitored = self.monitored;
         let open = (settings.kind.open)(&spec);
         let source = match open {
             Ok(source) => source,
@@ -295,6 +306,7 @@ impl Seat {
     /// Adds the counts of the present session, if there is one, and closes it.
     fn end(&mut self) {
         if let Some(session) = self.session.take() {
+            self.monitored = session.monitored();
             self.counts.messages += session.messages();
             self.counts.errors += session.rejected().count;
             self.counts.last_message = session.last_message().or(self.counts.last_message);

@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
-use fingerpost_route::source::{Refused, Rejected, RouteSource, SourceError};
+use fingerpost_route::source::{Monitored, Refused, Rejected, RouteSource, SourceError};
 use fingerpost_route::{Control, RouteEvent, RouteKey, SourceId};
 
 use super::socket::Stream;
@@ -79,6 +79,11 @@ impl Session {
     /// Whether the peer has closed the connection, even if not all that it sent was read.
     pub(super) fn is_closed(&self) -> bool {
         sys::has_hung_up(self.stream.fd())
+    }
+
+    /// Which of its routes the peer sends, where it has several kinds.
+    pub(super) fn monitored(&self) -> Option<Monitored> {
+        self.source.monitored()
     }
 
     /// Reports the begin of the session to the source. Returns the number of its events.

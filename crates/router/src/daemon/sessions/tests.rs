@@ -36,8 +36,12 @@ fn frame(kind: u16, n: u8) -> Vec<u8> {
 
 impl Lab {
     fn new(name: &str) -> Self {
+        Self::of("fpm", name)
+    }
+
+    fn of(kind: &str, name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("fp-{name}-{}.sock", std::process::id()));
-        let kind = find("fpm").unwrap();
+        let kind = find(kind).unwrap();
         let session = SessionSpec { sweep_after: SWEEP, ..SessionSpec::default() };
         let settings = Settings {
             kind,
@@ -157,6 +161,41 @@ fn routes_do_not_outlive_sessions_that_end_before_their_tables() {
         }
     }
     panic!("{:?}", lab.said);
+}
+
+/// A message of BMP about the peer 192.0.2.1, with these flags.
+fn monitored(kind: u8, flags: u8, body: &[u8]) -> Vec<u8> {
+    let peer = [&[0, flags][..], &[0; 20], &[192, 0, 2, 1], &[0, 0, 0xfd, 0xe9], &[9; 4], &[0; 8]];
+    let body = [&peer.concat(), body].concat();
+    let len = u32::try_from(6 + body.len()).unwrap().to_be_bytes();
+    [&[3][..], &len, &[kind], &body].concat()
+}
+
+/// A router that reports its routes before and behind its policy: no session but the first has those before it.
+#[test]
+fn the_next_session_begins_with_the_routes_that_the_router_sent() {
+    let bgp = |kind: u8, body: &[u8]| {
+        let len = u16::try_from(19 + body.len()).unwrap().to_be_bytes();
+        [&[0xff; 16][..], &len, &[kind], body].concat()
+    };
+    let open = bgp(1, &[4, 0xfd, 0xe8, 0, 90, 9, 9, 9, 9, 0]);
+    let up = monitored(3, 0, &[&[0; 20][..], &open, &open].concat());
+    let path = [&[0, 0, 0, 7, 0x40, 3, 4, 192, 0, 2, 1][..], &[8, 10]].concat();
+    let before = monitored(0, 0, &bgp(2, &path));
+    let behind = monitored(0, 0x40, &bgp(2, &path));
+    let mut lab = Lab::of("bmp", "views");
+    for (session, message) in [(1, &behind), (2, &before), (3, &behind)] {
+        let mut peer = lab.peer();
+        lab.turn(NOW);
+        let id = lab.listener.seats[0].id;
+        let updates = lab.control.source(id).updates;
+        peer.write_all(&[&up[..], message].concat()).unwrap();
+        lab.turn(NOW);
+        let updates = lab.control.source(id).updates - updates;
+        assert_eq!((lab.routes(), updates), (vec![1], u64::from(session != 2)), "{session}");
+        drop(peer);
+        lab.turn(NOW);
+    }
 }
 
 #[test]

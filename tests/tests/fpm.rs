@@ -253,6 +253,95 @@ fn zebra_marks_routes_that_readers_see() {
     }
 }
 
+/// A peer that loses its power leaves its connection open, and is back before anyone has noticed.
+#[test]
+fn a_peer_that_lost_its_power_has_its_seat_at_once() {
+    const SOURCE: &str = "[[source]]\nkind = \"kernel\"\n[[source]]\nkind = \"fpm\"\n\
+                          listen = \"10.0.2.1:2620\"\nremote = true\nsweep_s = 2\n";
+    let _alone = alone();
+    let Some(line) = Line::new(&["bash"]) else { return };
+    let lab = Lab::new(line, SOURCE);
+    let namespace = &lab.line.destination;
+    let frames = std::env::temp_dir().join(format!("{namespace}-frames"));
+    // It does not read: what is left in its socket when it is killed makes its kernel send a reset, once.
+    let connect = |routes: std::ops::Range<usize>| {
+        std::fs::write(&frames, routes.flat_map(made).collect::<Vec<u8>>()).expect("a file");
+        let script = format!(
+            "exec 3<>/dev/tcp/10.0.2.1/2620; cat {} >&3; exec sleep 1000",
+            frames.display()
+        );
+        std::process::Command::new("ip")
+            .args(["netns", "exec", namespace, "bash", "-c", &script])
+            .spawn()
+            .expect("ip was found before")
+    };
+    let mut peer = connect(0..3);
+    lab.wait_for_table(1);
+    std::thread::sleep(Duration::from_secs(1));
+    ip(&format!("-n {namespace} link set d0 down"));
+    peer.kill().and_then(|()| peer.wait()).expect("it was started");
+    ip(&format!("-n {namespace} link set d0 up"));
+    let mut peer = connect(2..5);
+    lab.wait_for_table(2);
+    let all: Vec<Value> = lab.router.ask("source show");
+    let names: Vec<&str> = all.iter().filter_map(|source| source["name"].as_str()).collect();
+    assert!(!names.contains(&"fpm-2"), "{names:?} {:#?}", lab.router.said());
+    lab.wait_for("the routes that were not sent again", || lab.source("fpm")["routes"] == 3);
+    // A second peer at the address, beside one that is there, has a seat of its own.
+    let mut second = connect(7..8);
+    lab.wait_for("a second seat", || lab.source("fpm-2")["routes"] == 1);
+    assert_eq!(lab.source("fpm")["in_sync"], true, "{:#?}", lab.router.said());
+    for child in [&mut peer, &mut second] {
+        child.kill().and_then(|()| child.wait()).expect("it was started");
+    }
+    std::fs::remove_file(&frames).expect("it was written");
+    lab.router.stop();
+}
+
+/// A peer that loses its power while an acknowledgement is on its path: the kernel sends that again for a quarter of an hour, and
+/// no probe meanwhile.
+#[test]
+fn a_peer_that_owes_an_acknowledgement_is_given_up() {
+    const SOURCE: &str = "[[source]]\nkind = \"kernel\"\n[[source]]\nkind = \"fpm\"\n\
+                          listen = \"10.0.2.1:2620\"\nremote = true\nsweep_s = 2\nstale_s = 5\n";
+    let _alone = alone();
+    let Some(line) = Line::new(&["bash"]) else { return };
+    let lab = Lab::new(line, SOURCE);
+    let (namespace, folder) = (&lab.line.destination, std::env::temp_dir());
+    let files = ["first", "second"].map(|name| folder.join(format!("{namespace}-{name}")));
+    std::fs::write(&files[0], made(1)).expect("a file");
+    let [first, second] = files.each_ref().map(|file| file.display());
+    let script = format!(
+        "exec 3<>/dev/tcp/10.0.2.1/2620; cat {first} >&3; until [ -e {second} ]; do sleep 0.1; done; \
+         cat {second} >&3; exec sleep 1000"
+    );
+    let mut peer = std::process::Command::new("ip")
+        .args(["netns", "exec", namespace, "bash", "-c", &script])
+        .spawn()
+        .expect("ip was found before");
+    lab.wait_for_table(1);
+    // What the router sends leads nowhere from here on.
+    let nowhere = "10.0.2.2 lladdr 02:00:00:00:00:99 dev r1 nud permanent";
+    ip(&format!("-n {} neigh replace {nowhere}", lab.line.router));
+    let renamed = folder.join(format!("{namespace}-third"));
+    std::fs::write(&renamed, made(2)).expect("a file");
+    std::fs::rename(&renamed, &files[1]).expect("in one folder");
+    lab.wait_for("the second route", || lab.source("fpm")["routes"] == 2);
+    ip(&format!("-n {namespace} link set d0 down"));
+    peer.kill().and_then(|()| peer.wait()).expect("it was started");
+    let since = Instant::now();
+    lab.wait_for("the end of its routes", || lab.source("fpm")["routes"] == 0);
+    let took = since.elapsed();
+    assert!(took < patience(Duration::from_secs(60)), "{took:?}: {:#?}", lab.router.said());
+    let said = lab.router.said();
+    assert!(
+        said.iter().any(|line| line.contains("session with 10.0.2.2 ended: timed out")),
+        "{said:#?}"
+    );
+    files.iter().for_each(|file| std::fs::remove_file(file).expect("it was written"));
+    lab.router.stop();
+}
+
 /// What zebra's reader takes: every route as it was sent, with the flag of one that readers see.
 #[test]
 fn acknowledgements_for_zebras_reader() {

@@ -271,6 +271,36 @@ pub(crate) fn keep_alive(socket: &impl AsRawFd) -> io::Result<()> {
     set_options(socket, &options)
 }
 
+/// Has the kernel probe the peer of a connection within a second: whether it is there, is known soon.
+pub(crate) fn probe_soon(socket: &impl AsRawFd) -> io::Result<()> {
+    let options =
+        [(libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, 1), (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, 1)];
+    set_options(socket, &options)
+}
+
+/// Silence of the peer of a TCP connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Silence {
+    /// Time since anything came from it, acknowledgements included.
+    pub(crate) lasts: Duration,
+    /// It was sent the same more than once, and has not replied.
+    pub(crate) is_owing: bool,
+}
+
+/// Silence of the peer of a TCP connection; `None` for another socket.
+pub(crate) fn silence(fd: RawFd) -> Option<Silence> {
+    // SAFETY: all zeroes is a valid state of a connection.
+    let mut info: libc::tcp_info = unsafe { zeroed() };
+    let (state, mut len) = ((&raw mut info).cast(), socklen::<libc::tcp_info>());
+    // SAFETY: invariants 1 and 2.
+    let done =
+        unsafe { libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, state, &raw mut len) };
+    // One probe may be on its path and back.
+    let is_owing = info.tcpi_retransmits > 0 || info.tcpi_probes > 1;
+    (done == 0)
+        .then(|| Silence { lasts: Duration::from_millis(info.tcpi_last_ack_recv.into()), is_owing })
+}
+
 /// Has the kernel close connections, also those that a listening socket accepts later, whose peer does not take what was sent to
 /// it for this long, in milliseconds.
 pub(crate) fn disconnect_idle_readers(socket: &impl AsRawFd, time_ms: i32) -> io::Result<()> {

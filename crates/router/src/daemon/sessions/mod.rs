@@ -10,10 +10,15 @@
 //! of the other are missing until they are repeated. Peers with listening sockets of their own do not have this. A session
 //! without routes leaves its seat to any other, and there are [`MOST_SEATS`] at most.
 //!
+//! **Half-open connections.** A peer that lost its power is back before the kernel gives its old connection up. So a peer
+//! with an open session waits at the [`door`] until the peer of that has shown that it is there too, or the session has ended.
+//! A session in which nothing was sent leaves its seat, with routes of a session before, to a peer that comes after [`SILENCE`].
+//!
 //! **Back-pressure.** A turn reads for [`BURST`] at most, then the routes are committed. A session is not read while
 //! [`MOST_UNSEEN`] of its events are not visible, or [`MOST_OUTPUT`] bytes wait to be written to it: the
 //! kernel's buffers fill, and the peer waits. Nothing is dropped.
 
+mod door;
 mod player;
 mod session;
 mod socket;
@@ -27,14 +32,17 @@ use fingerpost_route::{Control, RouteEvent, SourceId, SourceLimits};
 use tracing::{info, warn};
 
 use crate::config::Listen;
+use door::{Door, Guest};
 pub(super) use player::Player;
 use session::{End, Session};
-use socket::Socket;
+use socket::{Socket, Stream};
 
 /// Time that one turn reads for.
 const BURST: Duration = Duration::from_millis(4);
 /// Most sessions at a time of one listening socket, and most peers that are accepted in a turn.
 const MOST_SESSIONS: usize = 64;
+/// Time after which a session in which nothing was sent leaves its seat to another.
+const SILENCE: Duration = Duration::from_secs(5);
 /// Most seats of one listening socket: each is a source of the control side, and those are never removed.
 const MOST_SEATS: usize = 256;
 
@@ -54,6 +62,8 @@ pub(super) struct Listener {
     settings: Settings,
     socket: Socket,
     seats: Vec<Seat>,
+    /// Peers that wait for a seat.
+    door: Door,
     /// The seat that is read first in the next turn.
     next: usize,
     /// No peer could be accepted, for want of descriptors: the socket, which stays readable, waits for the next turn.
@@ -68,6 +78,8 @@ pub(super) struct Seat {
     /// `None` for peers at a Unix socket.
     peer: Option<IpAddr>,
     session: Option<Session>,
+    /// When the latest session began.
+    begun: Option<Instant>,
     /// Which of its routes the peer sent in the session before.
     monitored: Option<Monitored>,
     /// When the session ended whose table was complete, while routes of it stay.
@@ -115,7 +127,8 @@ impl Listener {
     /// When the address cannot be had.
     pub(super) fn open(settings: Settings) -> Result<Self, SourceError> {
         let socket = Socket::open(&settings.listen)?;
-        Ok(Self { settings, socket, seats: Vec::new(), next: 0, full: false, crowded: false })
+        let (seats, door) = (Vec::new(), Door::default());
+        Ok(Self { settings, socket, seats, door, next: 0, full: false, crowded: false })
     }
 
     /// Settings of the sessions from now on. The listening socket and the distance stay.
@@ -164,6 +177,10 @@ impl Listener {
             }
         }
         self.full = false;
+        for Guest { stream, peer, .. } in self.door.admitted(&mut self.seats, &self.settings, turn)
+        {
+            taken += self.seat(turn, stream, peer);
+        }
         for _ in 0..MOST_SESSIONS {
             let (stream, peer) = match self.socket.accept() {
                 Ok(Some(peer)) => peer,
@@ -175,23 +192,31 @@ impl Listener {
                     break;
                 }
             };
-            if self.seats.iter().filter(|seat| seat.session.is_some()).count() >= MOST_SESSIONS {
+            let sessions = self.seats.iter().filter(|seat| seat.session.is_some()).count();
+            if sessions + self.door.len() >= MOST_SESSIONS {
                 let name = self.settings.kind.name;
                 warn!(target: "source", source = name, "source {name}: a peer was sent away: {MOST_SESSIONS} are connected");
                 continue;
             }
-            let Some(at) = self.seat_for(peer, turn) else {
-                if !std::mem::replace(&mut self.crowded, true) {
-                    let (name, peer, time) =
-                        (self.settings.kind.name, words(peer), self.settings.stale_after.as_secs());
-                    warn!(target: "source", source = name, peer, "source {name}: {peer} was sent away, and other new peers will be: routes of {MOST_SEATS} peers stay, of each for {time} s (stale_s) after its session");
-                }
-                continue;
-            };
-            self.crowded = false;
-            taken += 1 + self.seats[at].begin(turn, &self.settings, stream);
+            if let Some(stream) = self.door.hold(&self.seats, stream, peer, turn.now) {
+                taken += self.seat(turn, stream, peer);
+            }
         }
         taken + self.seats.iter_mut().map(|seat| seat.tick(turn, &self.settings)).sum::<usize>()
+    }
+
+    /// Begins a session of a peer, if there is a seat. Returns the number of its events, and one for the peer.
+    fn seat(&mut self, turn: &mut Turn<'_>, stream: Stream, peer: Option<IpAddr>) -> usize {
+        let Some(at) = self.seat_for(peer, turn) else {
+            if !std::mem::replace(&mut self.crowded, true) {
+                let (name, peer, time) =
+                    (self.settings.kind.name, words(peer), self.settings.stale_after.as_secs());
+                warn!(target: "source", source = name, peer, "source {name}: {peer} was sent away, and other new peers will be: routes of {MOST_SEATS} peers stay, of each for {time} s (stale_s) after its session");
+            }
+            return 0;
+        };
+        self.crowded = false;
+        1 + self.seats[at].begin(turn, &self.settings, stream)
     }
 
     /// The seat of a new session of this peer; `None` when all are taken.
@@ -202,8 +227,10 @@ impl Listener {
         });
         let free = || seats().filter(|(_, seat)| seat.session.is_none());
         let before = free().filter(|(_, seat)| seat.peer == peer && seat.left.is_some());
+        let silent = || seats().find(|(_, seat)| seat.peer == peer && seat.is_silent(turn.now));
         let found = closed
             .or_else(|| before.max_by_key(|(_, seat)| seat.left))
+            .or_else(silent)
             .or_else(|| free().find(|(_, seat)| seat.left.is_none()));
         if let Some((at, _)) = found {
             self.seats[at].take(peer);
@@ -223,8 +250,8 @@ impl Listener {
     pub(super) fn add_seat(&mut self, control: &mut Control, id: SourceId) {
         control.note_refusals(id);
         let counts = Counts::default();
-        let (session, monitored) = (None, None);
-        self.seats.push(Seat { id, peer: None, session, monitored, left: None, counts });
+        let (session, begun, monitored) = (None, None, None);
+        self.seats.push(Seat { id, peer: None, session, begun, monitored, left: None, counts });
     }
 
     /// Notes whether readers see `all` of it. Then what is ready is written.
@@ -254,9 +281,13 @@ impl Seat {
     }
 
     /// Begins a session. Returns the number of its events.
-    fn begin(&mut self, turn: &mut Turn<'_>, settings: &Settings, stream: socket::Stream) -> usize {
-        self.end();
+    fn begin(&mut self, turn: &mut Turn<'_>, settings: &Settings, stream: Stream) -> usize {
         let (name, peer) = (settings.kind.name, words(self.peer));
+        if self.is_silent(turn.now) {
+            warn!(target: "source", source = name, peer, "source {name}: the session with {peer} in which nothing was sent is closed for a newer one");
+        }
+        self.end();
+        self.begun = Some(turn.now);
         let mut spec = settings.spec.clone();
         spec.session.number = self.counts.sessions;
         spec.session.monitored = self.monitored;
@@ -287,6 +318,19 @@ impl Seat {
             End::Failed(error) => error.to_string(),
             End::Source(error) => format!("what it sends cannot be read: {error}"),
         };
+        taken.max(1) + self.leave(turn, settings, &why)
+    }
+
+    /// Whether nothing was sent in its session, which has the seat of routes of another one.
+    fn is_silent(&self, now: Instant) -> bool {
+        let old = |begun: Instant| now.saturating_duration_since(begun) >= SILENCE;
+        self.left.is_some()
+            && self.session.as_ref().is_some_and(|session| session.messages() == 0)
+            && self.begun.is_some_and(old)
+    }
+
+    /// Ends the session; its routes stay for a while. Returns how many events that were.
+    fn leave(&mut self, turn: &mut Turn<'_>, settings: &Settings, why: &str) -> usize {
         self.end();
         let routes = turn.control.source(self.id).routes;
         let (name, peer) = (settings.kind.name, words(self.peer));
@@ -294,13 +338,13 @@ impl Seat {
             self.left = None;
             self.empty(turn);
             warn!(target: "source", source = name, peer, routes, "source {name}: session with {peer} ended: {why}; it has no routes");
-            return taken + 2;
+            return 2;
         }
         let left = *self.left.get_or_insert(turn.now);
         let time = settings.stale_after.saturating_sub(turn.now.saturating_duration_since(left));
         warn!(target: "source", source = name, peer, routes, stale_s = time.as_secs(), "source {name}: session with {peer} ended: {why}; its {routes} routes stay for {} s",
             time.as_secs());
-        taken.max(1)
+        0
     }
 
     /// Adds the counts of the present session, if there is one, and closes it.
@@ -326,8 +370,21 @@ impl Seat {
             if !turn.control.source(self.id).dumping {
                 self.left = None;
             }
-            return events;
+            // A connection alone does not keep them.
+            if session.messages() > 0 {
+                return events;
+            }
+            let expired = self.expire(turn, settings, "has connected and sent nothing");
+            if expired > 0 {
+                turn.control.handle(self.id, RouteEvent::StartOfTable);
+            }
+            return events + expired;
         }
+        self.expire(turn, settings, "has not come back")
+    }
+
+    /// Has routes withdrawn that stayed for as long as they may. Returns how many events that were.
+    fn expire(&mut self, turn: &mut Turn<'_>, settings: &Settings, what: &str) -> usize {
         let over =
             |left: &mut Instant| turn.now.saturating_duration_since(*left) >= settings.stale_after;
         if self.left.take_if(over).is_none() {
@@ -337,7 +394,7 @@ impl Seat {
         self.empty(turn);
         let (name, peer) = (settings.kind.name, words(self.peer));
         let time = settings.stale_after.as_secs();
-        warn!(target: "source", source = name, peer, routes, stale_s = time, "source {name}: {peer} has not come back in {time} s: its {routes} routes are withdrawn");
+        warn!(target: "source", source = name, peer, routes, stale_s = time, "source {name}: {peer} {what} in {time} s: its {routes} routes are withdrawn");
         2
     }
 

@@ -19,6 +19,12 @@ const MOST_OUTPUT: usize = 4 << 20;
 /// A peer that takes no byte for so long while some wait does not read.
 const LONGEST_WRITE: Duration = Duration::from_secs(30);
 
+/// A peer that owes an acknowledgement and has shown nothing for so long is gone. The kernel alone would take a quarter of an hour:
+/// its probes of silent connections are not sent while anything else is.
+const LONGEST_OWED: Duration = Duration::from_secs(30);
+/// Time between two looks at that.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
 /// A connection, and what was read from it.
 pub(super) struct Session {
     stream: Stream,
@@ -39,6 +45,8 @@ pub(super) struct Session {
     /// The latest read found nothing more.
     drained: bool,
     last_message: Option<Instant>,
+    /// When the peer was last looked at.
+    looked: Option<Instant>,
 }
 
 /// Why a session ends.
@@ -63,6 +71,7 @@ impl Session {
             refused: Vec::new(),
             drained: false,
             last_message: None,
+            looked: None,
         }
     }
 
@@ -79,6 +88,33 @@ impl Session {
     /// Whether the peer has closed the connection, even if not all that it sent was read.
     pub(super) fn is_closed(&self) -> bool {
         sys::has_hung_up(self.stream.fd())
+    }
+
+    /// Time since anything came from the peer, acknowledgements included; `None` at a Unix socket.
+    pub(super) fn silent_for(&self) -> Option<Duration> {
+        Some(self.stream.silence()?.lasts)
+    }
+
+    /// Has the kernel find out soon whether the peer is there.
+    pub(super) fn probe_soon(&self) {
+        self.stream.probe_soon();
+    }
+
+    /// Has the kernel probe the peer no more often than usual.
+    pub(super) fn keep_alive(&self) {
+        self.stream.keep_alive();
+    }
+
+    /// Whether the peer is gone and the kernel has not given it up.
+    fn is_lost(&mut self, now: Instant) -> bool {
+        let looked = *self.looked.get_or_insert(now);
+        if now.saturating_duration_since(looked) < LOOK_EVERY {
+            return false;
+        }
+        self.looked = Some(now);
+        self.stream
+            .silence()
+            .is_some_and(|silence| silence.is_owing && silence.lasts >= LONGEST_OWED)
     }
 
     /// Which of its routes the peer sends, where it has several kinds.
@@ -103,6 +139,9 @@ impl Session {
     ) -> (usize, Option<End>) {
         let mut taken = 0;
         self.drained = false;
+        if self.is_lost(now) {
+            return (taken, Some(End::Failed(ErrorKind::TimedOut.into())));
+        }
         let mut piece = vec![0; PIECE_BYTES];
         while self.may_read() {
             // What was read and is due now comes before what is behind it.

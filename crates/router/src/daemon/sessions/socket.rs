@@ -9,7 +9,7 @@ use fingerpost_route::source::SourceError;
 
 use crate::api::socket::Claimed;
 use crate::config::Listen;
-use crate::sys;
+use crate::sys::{self, Silence};
 
 /// A listening socket.
 pub(super) enum Socket {
@@ -103,6 +103,29 @@ impl Socket {
 }
 
 impl Stream {
+    /// Silence of the peer; `None` at a Unix socket, whose peer cannot vanish without its end.
+    pub(super) fn silence(&self) -> Option<Silence> {
+        match self {
+            Self::Tcp(stream) => sys::silence(stream.as_raw_fd()),
+            Self::Unix(_) => None,
+        }
+    }
+
+    /// Has the kernel find out soon whether the peer is there.
+    pub(super) fn probe_soon(&self) {
+        if let Self::Tcp(stream) = self {
+            // Without it the peer is given up in any case.
+            let _ = sys::probe_soon(stream);
+        }
+    }
+
+    /// Has the kernel probe the peer no more often than usual.
+    pub(super) fn keep_alive(&self) {
+        if let Self::Tcp(stream) = self {
+            let _ = sys::keep_alive(stream);
+        }
+    }
+
     pub(super) fn fd(&self) -> RawFd {
         match self {
             Self::Tcp(stream) => stream.as_raw_fd(),

@@ -163,6 +163,68 @@ fn routes_do_not_outlive_sessions_that_end_before_their_tables() {
     panic!("{:?}", lab.said);
 }
 
+/// A connection alone is no peer that has come back.
+#[test]
+fn a_session_in_which_nothing_is_sent_keeps_no_routes() {
+    let mut lab = Lab::new("silent");
+    let mut peer = lab.peer();
+    peer.write_all(&frame(route::NEW, 1)).unwrap();
+    lab.turn(NOW);
+    lab.turn(NOW);
+    lab.turn(SWEEP);
+    drop(peer);
+    lab.turn(NOW);
+    let mut silent = lab.peer();
+    lab.turn(NOW);
+    lab.turn(STALE - Duration::from_millis(1));
+    assert_eq!(lab.routes(), [1]);
+    lab.turn(Duration::from_millis(1));
+    assert_eq!(lab.routes(), [0]);
+    let why = "has connected and sent nothing in 30 s: its 1 routes are withdrawn";
+    assert!(lab.said.last().unwrap().contains(why), "{:?}", lab.said);
+    assert_eq!(lab.listener.mirrored(&lab.control), None, "it has no table");
+    // What it sends after all is one.
+    silent.write_all(&frame(route::NEW, 2)).unwrap();
+    lab.turn(NOW);
+    lab.turn(SWEEP);
+    assert!(lab.listener.mirrored(&lab.control).is_some());
+    assert_eq!(lab.routes(), [1]);
+}
+
+#[test]
+fn a_session_in_which_nothing_is_sent_gives_its_seat_to_the_next() {
+    let mut lab = Lab::new("gives");
+    let mut peer = lab.peer();
+    peer.write_all(&frame(route::NEW, 1)).unwrap();
+    lab.turn(NOW);
+    lab.turn(NOW);
+    lab.turn(SWEEP);
+    drop(peer);
+    lab.turn(NOW);
+    let mut silent = lab.peer();
+    lab.turn(NOW);
+    lab.turn(SILENCE);
+    let mut peer = lab.peer();
+    peer.write_all(&frame(route::NEW, 2)).unwrap();
+    lab.turn(NOW);
+    lab.turn(NOW);
+    assert_eq!(lab.routes(), [2], "it has the seat of its routes");
+    assert!(
+        lab.said.iter().any(|line| line.contains("is closed for a newer one")),
+        "{:?}",
+        lab.said
+    );
+    assert_eq!(silent.read(&mut [0]).unwrap(), 0);
+    lab.turn(SWEEP);
+    assert_eq!(lab.routes(), [1]);
+    // One that has sent something is no such session, however silent it is.
+    let other = lab.peer();
+    lab.turn(SILENCE);
+    lab.turn(SILENCE);
+    assert_eq!(lab.routes(), [1, 0]);
+    drop(other);
+}
+
 /// A message of BMP about the peer 192.0.2.1, with these flags.
 fn monitored(kind: u8, flags: u8, body: &[u8]) -> Vec<u8> {
     let peer = [&[0, flags][..], &[0; 20], &[192, 0, 2, 1], &[0, 0, 0xfd, 0xe9], &[9; 4], &[0; 8]];

@@ -224,6 +224,14 @@ impl Control {
         while self.sweeping() {
             self.sweep_step();
         }
+        self.commit_whole(now)
+    }
+
+    /// A commit that makes everything visible but for the withdrawals of a sweep, of which it takes a step as any other.
+    ///
+    /// # Errors
+    /// [`Control::commit`] has them.
+    pub fn commit_whole(&mut self, now: Instant) -> Result<Committed, UpdateError> {
         self.flush();
         self.tables.set_waits(true);
         let committed = self.commit(now);
@@ -232,7 +240,7 @@ impl Control {
     }
 
     /// Has large tables built by another thread from now on, and large rounds done in pieces: a commit takes some
-    /// milliseconds then, but for [`Control::commit_now`].
+    /// milliseconds then, but for [`Control::commit_now`] and [`Control::commit_whole`].
     pub fn build_beside(&mut self, runner: Runner) {
         self.tables.build_beside(runner);
     }
@@ -245,6 +253,11 @@ impl Control {
     /// Whether readers see all routes, but for those that a sweep is to withdraw.
     pub fn is_visible(&self) -> bool {
         self.tables.caught_up()
+    }
+
+    /// Whether readers see all routes, but for those that a sweep is to withdraw, or no later commit can show them.
+    pub fn is_settled(&self) -> bool {
+        self.tables.is_settled()
     }
 
     /// Whether builds beside, or pieces of a round, wait for the next commit.

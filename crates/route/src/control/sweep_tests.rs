@@ -130,6 +130,20 @@ fn a_commit_that_makes_all_visible_withdraws_all() {
     assert_eq!((routes(&lab), lab.action("32.0.7.1")), (1, ForwardingAction::NoRoute));
 }
 
+/// As for a command, which does not wait for a sweep of a million routes.
+#[test]
+fn a_commit_that_makes_a_change_visible_takes_one_step_of_the_sweep() {
+    let mut lab = with_routes(20_000);
+    fails(&mut lab, LEFT, "left", LEFT_OBJECT);
+    lab.commit();
+    lab.route("198.51.100.0/24", super::tests::via("10.0.2.9"));
+    let before = routes(&lab);
+    lab.control.commit_whole(lab.now).unwrap();
+    assert!(lab.control.sweeping() && lab.control.is_settled());
+    assert!((1..=2_048).contains(&(before - routes(&lab))), "{before}: {}", routes(&lab));
+    assert_ne!(lab.action("198.51.100.1"), ForwardingAction::NoRoute);
+}
+
 #[test]
 fn routes_of_an_object_that_is_gone_do_not_follow_a_later_one_of_its_number() {
     let mut lab = with_routes(20_000);

@@ -311,6 +311,11 @@ impl Tables {
         self.all.iter().any(|table| table.v4.fib.is_building() || table.v6.fib.is_building())
     }
 
+    /// Whether readers see all routes, or no later commit can show them.
+    pub(super) fn is_settled(&self) -> bool {
+        self.all.iter().all(|table| table.v4.fib.is_settled() && table.v6.fib.is_settled())
+    }
+
     /// Whether readers see all routes.
     pub(super) fn caught_up(&self) -> bool {
         self.all.iter().all(|table| table.v4.fib.caught_up() && table.v6.fib.caught_up())

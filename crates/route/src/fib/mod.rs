@@ -218,6 +218,12 @@ impl<A: Addr> Fib<A> {
         self.state.is_listed() && self.backlog.is_empty() && !self.served.beside.is_active()
     }
 
+    /// Whether readers see everything that was noted, once they have the published lookup, or no algorithm can hold it. Another
+    /// table may be built meanwhile.
+    pub fn is_settled(&self) -> bool {
+        self.state.failed_rounds() > 0 || self.state.is_listed() && self.backlog.is_empty()
+    }
+
     /// Makes the next commit apply everything that was noted until then: a route of the host itself
     /// changed, or a table is complete.
     pub fn force(&mut self) {

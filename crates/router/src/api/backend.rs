@@ -101,8 +101,10 @@ pub(crate) trait Backend {
     fn status(&self) -> Status;
     /// Route of an address, from the live lookup.
     fn route(&self, query: &RouteQuery) -> Result<RouteAnswer, ApiError>;
-    /// Adds, changes or deletes a route of the source `command`.
+    /// Adds, changes or deletes a route of the source `command`. Packets may follow it later.
     fn change_route(&mut self, change: &RouteChange) -> Result<RouteChanged, ApiError>;
+    /// Generation in which packets follow all that was known at this time; `None` while they do not.
+    fn visible(&mut self, since: Instant) -> Option<u64>;
     /// Begins a list of the routes of this moment; `reads_only`: for a client that may not change anything.
     fn open_routes(&mut self, filter: &RouteFilter, reads_only: bool) -> Result<Session, ApiError>;
     /// Next routes of a list as JSON lines, and whether there are more.
@@ -131,7 +133,7 @@ pub(crate) trait Backend {
     fn interfaces(&self) -> Vec<Interface>;
     /// Neighbors on all links, by address.
     fn neighbors(&self) -> Vec<Neighbor>;
-    /// Sets or deletes a neighbor.
+    /// Sets or deletes a neighbor. Packets may follow it later.
     fn change_neighbor(&mut self, change: &NeighborChange) -> Result<NeighborChanged, ApiError>;
     /// Route sources.
     fn sources(&self) -> Vec<Source>;

@@ -13,7 +13,7 @@ use super::error::ErrorDocument;
 use super::error::{ApiError, Code};
 use super::extract::{Document, Segment};
 use super::model::{ConfigChange, ConfigText};
-use super::server::{Answer, run};
+use super::server::{Answer, run, visible};
 use crate::service::Reloading;
 
 /// Longest time until a configuration must be confirmed: a day.
@@ -190,6 +190,7 @@ pub(super) async fn rollback(
 ) -> Answer<ConfigApplied> {
     let Some(number) = number else {
         let undone = requests.call(move |backend| backend.undo_config(&by)).await??;
+        visible(&requests).await?;
         return written(&requests, undone).await.map(Json);
     };
     let shown = requests.call(move |backend| backend.shown_config(Some(number))).await??;
@@ -227,7 +228,9 @@ pub(crate) async fn apply(
         let _held = (alone, reloading);
         backend.apply_config(&wanted, by, number)
     });
-    written(requests, applied.await??).await
+    let applied = applied.await??;
+    visible(requests).await?;
+    written(requests, applied).await
 }
 
 /// Waits until the history is written, so that it has what was replied even if the daemon is killed in the next moment.

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::extract::State;
 use axum::http::header::{CONTENT_TYPE, HeaderMap, HeaderValue, WARNING};
@@ -382,7 +382,23 @@ async fn change_route(
     Document(change): Document<RouteChange>,
 ) -> Answer<RouteChanged> {
     let kept = Kept::Route(change.clone());
-    saved::kept(&requests, persist, kept, move |b| b.change_route(&change)).await.map(Json)
+    let mut done = saved::kept(&requests, persist, kept, move |b| b.change_route(&change)).await?;
+    done.generation = visible(&requests).await?;
+    Ok(Json(done))
+}
+
+/// Waits until packets follow all that is known by now; the generation since which they do.
+///
+/// # Errors
+/// When the daemon is stopping.
+pub(super) async fn visible(requests: &Requests) -> Result<u64, ApiError> {
+    let since = Instant::now();
+    loop {
+        if let Some(generation) = requests.call(move |backend| backend.visible(since)).await? {
+            return Ok(generation);
+        }
+        tokio::time::sleep(BETWEEN_PIECES).await;
+    }
 }
 
 /// Next hops, without groups.
@@ -465,7 +481,10 @@ async fn change_neighbor(
     Document(change): Document<NeighborChange>,
 ) -> Answer<NeighborChanged> {
     let kept = Kept::Neighbor(change.clone());
-    saved::kept(&requests, persist, kept, move |b| b.change_neighbor(&change)).await.map(Json)
+    let mut done =
+        saved::kept(&requests, persist, kept, move |b| b.change_neighbor(&change)).await?;
+    done.generation = visible(&requests).await?;
+    Ok(Json(done))
 }
 
 /// Route sources.

@@ -72,6 +72,8 @@ const TICK: Duration = Duration::from_millis(10);
 
 /// Longest time until the kernel reports an interface that was just made.
 const LONGEST_REPORT: Duration = Duration::from_secs(2);
+/// Longest wait of a requester until packets follow its change, in turns as usual; then one turn takes as long as it needs.
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
 /// A running router.
 pub(crate) struct Daemon {
@@ -349,10 +351,27 @@ impl Daemon {
         self.committed(committed);
     }
 
-    /// Makes all of it visible before this returns.
+    /// Makes all of it visible before this returns, but for what a sweep withdraws: a turn as long as a build.
     fn commit_now(&mut self) {
-        let committed = self.control.commit_now(Instant::now());
+        let committed = self.control.commit_whole(Instant::now());
         self.committed(committed);
+    }
+
+    /// Makes visible what is cheap, and has the next turns do the rest without delay.
+    fn commit_soon(&mut self) {
+        self.control.flush();
+        self.commit(Instant::now());
+    }
+
+    /// The generation in which readers see what was known at `since`; `None` while they do not.
+    fn visible(&mut self, since: Instant) -> Option<u64> {
+        if !self.control.is_settled() {
+            if since.elapsed() < LONGEST_WAIT {
+                return None;
+            }
+            self.commit_now();
+        }
+        Some(self.progress.generation())
     }
 
     fn committed(&mut self, committed: Result<Committed, UpdateError>) {

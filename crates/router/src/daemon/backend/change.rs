@@ -99,7 +99,7 @@ fn paths_of(
 }
 
 impl Daemon {
-    /// Makes a change; workers see it when this returns.
+    /// Makes a change; workers see it once [`Daemon::visible`] has a generation.
     pub(super) fn set_route(&mut self, change: &RouteChange) -> Result<RouteChanged, ApiError> {
         let done = put(&mut self.control, self.sources.command, change, Instant::now());
         let (RouteKey { table, prefix, .. }, outcome) = done.map_err(|refusal| match refusal {
@@ -110,7 +110,7 @@ impl Daemon {
         if let Some(subject) = SavedChange::Route(change.clone()).subject() {
             self.settings.lasting.unmade.forget(&subject);
         }
-        self.commit_now();
+        self.commit_soon();
         Ok(RouteChanged {
             done: word(outcome.done).to_owned(),
             prefix: prefix.to_string(),

@@ -202,7 +202,7 @@ impl Daemon {
         let knobs = new.fib.knobs;
         self.control.set_fib_options(knobs).expect("checked with the configuration");
         self.settings.config_mut().fib.knobs = knobs;
-        self.commit_now();
+        self.commit_soon();
         for change in &mut changes {
             change.applied = !change.restart;
         }

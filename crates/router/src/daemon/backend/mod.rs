@@ -172,6 +172,10 @@ impl Backend for Daemon {
         self.set_route(change)
     }
 
+    fn visible(&mut self, since: Instant) -> Option<u64> {
+        Self::visible(self, since)
+    }
+
     fn open_routes(&mut self, filter: &RouteFilter, reads_only: bool) -> Result<Session, ApiError> {
         self.open_list(filter, reads_only)
     }

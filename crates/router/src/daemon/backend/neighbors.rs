@@ -59,7 +59,7 @@ pub(in crate::daemon) fn put(
 }
 
 impl Daemon {
-    /// Makes a change; workers see it when this returns.
+    /// Makes a change; workers see it once [`Daemon::visible`] has a generation.
     pub(super) fn set_neighbor(
         &mut self,
         change: &NeighborChange,
@@ -70,7 +70,7 @@ impl Daemon {
             self.settings.lasting.unmade.forget(&subject);
         }
         let sequence = self.control.sequence();
-        self.commit_now();
+        self.commit_soon();
         let names = self.view().link_names();
         let now = self.control.neighbors().find(|row| (row.link, row.addr) == (link, addr));
         Ok(NeighborChanged {

@@ -84,6 +84,7 @@ reasons! {
     FabricExternal = "fabric_external", "Arrived on an internal interface of the cluster without its header.";
     FabricInternal = "fabric_internal", "An internal frame of the cluster on an external interface.";
     NoWorker = "no_worker", "Inside a worker that failed, or dropped in XDP because no worker would have applied a filter.";
+    NoMapping = "no_mapping", "Of a new flow for which address translation has no port left, or no place in its table.";
 }
 
 /// How many reasons there are.

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use super::pattern::FlowId;
-use super::{Core, lock, named, packet};
+use super::{Core, named, packet};
 use crate::element::click::only::checksums::fill_checksums;
 use crate::element::click::only::seen::{Seen, long};
 use crate::frame::wire::protocol::TCP;
@@ -65,14 +65,14 @@ impl Mapper {
         let seq = long(ip, header + 4)?;
         let flow = FlowId { src, sport, dst: id.dst, dport: DATA_PORT };
         // A flow that is not known yet is not changed: nothing could be noted of it.
-        control.find(&mut lock(&control.table), TCP, id, now_ns)?;
+        control.find(&mut control.table.session(), TCP, id, now_ns)?;
         let to = {
-            let mut table = lock(&data.table);
-            let found = match data.find(&mut table, TCP, flow, now_ns) {
+            let mut session = data.table.session();
+            let found = match data.find(&mut session, TCP, flow, now_ns) {
                 Some(found) => found,
-                None => data.map(&mut table, (TCP, flow), self.input, paint, now_ns)?,
+                None => data.map(&mut session, (TCP, flow), self.input, paint, now_ns)?,
             };
-            data.change(&mut table, found, flow).to
+            data.change(&mut session, found, flow).to
         };
         let mut text = String::new();
         for byte in to.src.to_be_bytes().into_iter().chain(to.sport.to_be_bytes()) {
@@ -82,11 +82,14 @@ impl Mapper {
         let before = payload.len();
         let payload =
             [&payload[..numbers.start], text.as_bytes(), &payload[numbers.end..]].concat();
-        let mut table = lock(&control.table);
-        let found = control.find(&mut table, TCP, id, now_ns)?;
+        let mut session = control.table.session();
+        let found = control.find(&mut session, TCP, id, now_ns)?;
         let length = |bytes: usize| u32::try_from(bytes).unwrap_or(0);
-        let deltas = &mut table.flow(found.number).deltas[usize::from(found.reply)];
-        deltas.change(seq, length(before), length(payload.len()));
+        session.deltas(found)[usize::from(found.reply)].change(
+            seq,
+            length(before),
+            length(payload.len()),
+        );
         let mut packet = [&frame[..network], &ip[..ip.len() - before], &payload].concat();
         let total = u16::try_from(packet.len() - network).ok()?;
         packet[network + 2..network + 4].copy_from_slice(&total.to_be_bytes());

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::{Core, lock, named, packet};
+use super::{Core, named, packet};
 use crate::element::click::only::seen::{long, word};
 use crate::frame::wire::IP4_BYTES;
 use crate::frame::wire::checksum::checksum;
@@ -61,13 +61,13 @@ impl Errors {
             let Some((protocol, id)) = quoted_ends(quoted, config.kind.has_ports()) else {
                 continue;
             };
-            let mut table = lock(&config.table);
-            let Some(found) = config.find(&mut table, protocol, id.reverse(), now_ns) else {
+            let mut session = config.table.session();
+            let Some(found) = config.find(&mut session, protocol, id.reverse(), now_ns) else {
                 continue;
             };
-            let change = config.change(&mut table, found, id.reverse());
-            let paint = table.flow(found.number).reply_anno;
-            drop(table);
+            let change = config.change(&mut session, found, id.reverse());
+            let paint = session.flow(found).reply_anno;
+            drop(session);
             let sent = change.to.reverse();
             let src = long(ip, 12)?;
             packet::rewrite(&mut ip[at..stated], id, sent, config.kind.has_ports());

@@ -7,11 +7,12 @@
 //! that comes by it: `drop`, `pass OUTPUT`, `keep FOUT ROUT`, or `pattern SADDR SPORT DADDR DPORT FOUT ROUT` (without
 //! ports for the two that have none; `pattern NAME FOUT ROUT`). Packets of a known flow leave by FOUT and replies by
 //! ROUT, whatever input they come by. A flow ends when it was silent for `TIMEOUT` (TCP a day, or 5 minutes before a
-//! reply; UDP 5 minutes), or in favor of a new one when `MAPPING_CAPACITY` flows are there and it was silent for
-//! `GUARANTEE` (5 s). `MAPPING_CAPACITY ELEMENT` shares the flows' table of another rewriter. A flow that finds no
-//! place or no port has its packets dropped. `REPLY_ANNO PAINT` gives replies the paint of the first packet.
-//! `ICMPPingRewriter(SADDR, DADDR)` is an old form of `pattern SADDR - DADDR - 0 1`. All workers share the table.
-//! Differs: mappers of `RoundRobinIPMapper` and the like are refused; flows end with their configuration.
+//! reply; UDP 5 minutes), or in favor of a new one when `MAPPING_CAPACITY` (1,048,576) flows are there and it was
+//! silent for `GUARANTEE` (5 s). `MAPPING_CAPACITY ELEMENT` shares the flows' table of another rewriter. Packets of a
+//! flow that finds no place or no port are dropped with reason `no_mapping`. `REPLY_ANNO PAINT` gives replies the paint
+//! of the first packet. `ICMPPingRewriter(SADDR, DADDR)` is an old form of `pattern SADDR - DADDR - 0 1`. All workers
+//! share the table, in parts with a lock each (`table/`). Read handler `table_bytes`: its memory. Differs: mappers of
+//! `RoundRobinIPMapper` and the like are refused; flows end with their configuration.
 
 mod ftp;
 mod icmp;
@@ -19,12 +20,14 @@ pub(super) mod packet;
 pub(super) mod pattern;
 mod table;
 mod tcp;
+#[cfg(test)]
+mod workers_test;
 
 pub(crate) use ftp::CLASS as FTP;
 pub(crate) use icmp::CLASS as ICMP;
 
 use std::net::Ipv4Addr;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -36,8 +39,8 @@ use crate::graph::{Context, Element, ElementClass, Made, Setup};
 use crate::handler::Handler;
 use crate::language::{Arg, ClassSpec, ConfigError, Problems, Value};
 
-use pattern::{FlowId, Pattern};
-use table::{Flow, Found, Key, Table, Times};
+use pattern::{Choice, FlowId, Pattern};
+use table::{Flow, Found, Key, Session, Table, Times};
 
 pub(crate) const IP: ElementClass = class("IPRewriter", |setup| configure(setup, Kind::Ip));
 pub(crate) const UDP: ElementClass = class("UDPRewriter", |setup| configure(setup, Kind::Udp));
@@ -95,10 +98,20 @@ impl Kind {
     fn has_ports(self) -> bool {
         matches!(self, Self::Ip | Self::Udp | Self::Tcp | Self::Ping)
     }
+
+    /// Whether it changes packets of a protocol.
+    fn is_for(self, protocol: u8) -> bool {
+        match self {
+            Self::Tcp => protocol == PROTOCOL_TCP,
+            Self::Ip | Self::Udp => matches!(protocol, PROTOCOL_TCP | PROTOCOL_UDP),
+            Self::Ping => protocol == PROTOCOL_ICMP,
+            Self::Addr | Self::Pair => true,
+        }
+    }
 }
 
 /// What becomes of a new flow.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 enum Input {
     Drop,
     Pass(u16),
@@ -109,17 +122,18 @@ enum Input {
 /// A rewriter: what its instances, its handlers and the elements that name it share.
 #[derive(Default)]
 pub(super) struct Core {
-    own: Arc<Mutex<Table>>,
+    own: Arc<Table>,
     config: OnceLock<Config>,
     failures: AtomicU64,
+    workers: AtomicUsize,
 }
 
 struct Config {
     /// That of another rewriter where they share their capacity.
-    table: Arc<Mutex<Table>>,
+    table: Arc<Table>,
     owner: u32,
     kind: Kind,
-    inputs: Mutex<Vec<Input>>,
+    inputs: Vec<Input>,
     reply_paint: bool,
     tcp: Timeouts,
     udp: Timeouts,
@@ -215,7 +229,7 @@ fn configure(setup: &mut Setup<'_>, kind: Kind) -> Result<Made, ConfigError> {
     match &capacity {
         None => {}
         Some(arg) => match arg.value::<usize>() {
-            Ok(capacity) => lock(&core.own).set_capacity(capacity),
+            Ok(capacity) => core.own.set_capacity(capacity),
             Err(_) => table = named(setup, arg)?.own.clone(),
         },
     }
@@ -223,7 +237,7 @@ fn configure(setup: &mut Setup<'_>, kind: Kind) -> Result<Made, ConfigError> {
         table,
         owner: u32::try_from(setup.number()).unwrap_or(u32::MAX),
         kind,
-        inputs: Mutex::new(inputs),
+        inputs,
         reply_paint,
         tcp,
         udp,
@@ -233,10 +247,15 @@ fn configure(setup: &mut Setup<'_>, kind: Kind) -> Result<Made, ConfigError> {
     let outputs = setup.outputs;
     let made = Made::new({
         let core = core.clone();
-        move |instance| Rewriter {
+        move |instance| {
             // Mappings of packets that are only evaluated are none.
-            core: (!instance.is_dry_run()).then(|| core.clone()),
-            outputs,
+            let core = (!instance.is_dry_run()).then(|| core.clone());
+            if let Some(core) = &core
+                && let Some(config) = core.config.get()
+            {
+                config.table.use_workers(core.workers.fetch_add(1, Relaxed) + 1);
+            }
+            Rewriter { core, outputs, ahead: Ahead::default() }
         }
     });
     Ok(handled(made, &core))
@@ -302,25 +321,28 @@ fn named_pattern(setup: &Setup<'_>, name: &str, addrs_alone: bool) -> Result<Pat
 }
 
 fn handled(made: Made, core: &Arc<Core>) -> Made {
-    let [patterns, size, capacity, set, failures, clear] = [(); 6].map(|()| core.clone());
+    let [patterns, size, capacity, set, failures, clear, bytes] = [(); 7].map(|()| core.clone());
     made.handler(Handler::read("patterns", move || {
         let Some(config) = patterns.config.get() else { return String::new() };
         let line = |input: &Input| match input {
             Input::Pattern(pattern, ..) => Some(format!("{}\n", pattern.text())),
             _ => None,
         };
-        lock(&config.inputs).iter().filter_map(line).collect()
+        config.inputs.iter().filter_map(line).collect()
     }))
     .handler(Handler::read("size", move || {
-        size.config.get().map_or(0, |config| lock(&config.table).len()).to_string()
+        size.config.get().map_or(0, |config| config.table.len()).to_string()
+    }))
+    .handler(Handler::read("table_bytes", move || {
+        bytes.config.get().map_or(0, |config| config.table.bytes()).to_string()
     }))
     .handler(Handler::read("capacity", move || {
-        capacity.config.get().map_or(0, |config| lock(&config.table).capacity()).to_string()
+        capacity.config.get().map_or(0, |config| config.table.capacity()).to_string()
     }))
     .handler(Handler::write("capacity", move |text| {
         let capacity = value::<usize>(text)?;
         if let Some(config) = set.config.get() {
-            lock(&config.table).set_capacity(capacity);
+            config.table.set_capacity(capacity);
         }
         Ok(())
     }))
@@ -333,7 +355,7 @@ fn handled(made: Made, core: &Arc<Core>) -> Made {
     .handler(listed("udp_table", core, Some(PROTOCOL_UDP)))
     .handler(Handler::write("clear", move |_| {
         if let Some(config) = clear.config.get() {
-            lock(&config.table).clear(config.owner);
+            config.table.clear(config.owner);
         }
         Ok(())
     }))
@@ -345,8 +367,8 @@ fn listed(name: &'static str, core: &Arc<Core>, protocol: Option<u8>) -> Handler
     Handler::read(name, move || {
         let mut text = String::new();
         if let Some(config) = core.config.get() {
-            lock(&config.table).each(config.owner, &mut |flow| {
-                if protocol.is_none_or(|protocol| flow.key.protocol == protocol) {
+            config.table.each(config.owner, &mut |flow| {
+                if protocol.is_none_or(|protocol| flow.key().protocol == protocol) {
                     text += &flow_text(flow);
                 }
             });
@@ -360,7 +382,7 @@ fn flow_text(flow: &Flow) -> String {
         let addr = Ipv4Addr::from_bits;
         format!("({}, {}, {}, {})", addr(id.src), id.sport, addr(id.dst), id.dport)
     };
-    format!("{} => {} [{}]\n", ends(flow.key.id), ends(flow.to), flow.packets + flow.replies)
+    format!("{} => {} [{}]\n", ends(flow.from), ends(flow.to), flow.packets)
 }
 
 /// What a packet becomes.
@@ -386,23 +408,25 @@ impl Config {
         }
     }
 
+    /// How long a flow stays, by what is known of it.
+    #[inline]
     fn times(&self, protocol: u8, flow: &Flow) -> Times {
         let tcp = protocol == PROTOCOL_TCP && self.kind != Kind::Udp;
-        let all = if tcp { self.tcp } else { self.udp };
-        let both = flow.replies > 0 && flow.packets > 0;
-        let busy = both && (tcp || flow.packets + flow.replies > 2);
-        let silent_ns = match (flow.closed, busy) {
-            ([true, true], _) if tcp => all.done_ns,
-            (_, true) => all.busy_ns,
-            _ => all.begin_ns,
+        let all = if tcp { &self.tcp } else { &self.udp };
+        let busy = flow.is_answered() && (tcp || flow.packets > 2);
+        let silent_ns = match busy {
+            _ if tcp && flow.is_closed() => all.done_ns,
+            true => all.busy_ns,
+            false => all.begin_ns,
         };
         Times { silent_ns, guarantee_ns: all.guarantee_ns }
     }
 
     /// What a flow's packet becomes.
-    fn change(&self, table: &mut Table, found: Found, id: FlowId) -> Change {
-        let flow = table.flow(found.number);
-        let to = if found.reply { flow.key.id.reverse() } else { flow.to };
+    #[inline]
+    fn change(&self, session: &mut Session<'_>, found: Found, id: FlowId) -> Change {
+        let flow = session.flow(found);
+        let to = if found.reply { flow.from.reverse() } else { flow.to };
         // Of flows that are known by one address the other stays.
         let to = match (self.kind, found.reply) {
             (Kind::Addr, false) => FlowId { src: to.src, ..id },
@@ -412,46 +436,95 @@ impl Config {
         Change { from: id, to }
     }
 
-    fn find(&self, table: &mut Table, protocol: u8, id: FlowId, now_ns: u64) -> Option<Found> {
+    #[inline]
+    fn find(
+        &self,
+        session: &mut Session<'_>,
+        protocol: u8,
+        id: FlowId,
+        now_ns: u64,
+    ) -> Option<Found> {
+        let own = session.hash(&self.keys(protocol, id)[0]);
+        self.find_by(session, own, protocol, id, now_ns)
+    }
+
+    /// The flow of a packet, by the hash of the first of its keys.
+    #[inline]
+    fn find_by(
+        &self,
+        session: &mut Session<'_>,
+        hash: u64,
+        protocol: u8,
+        id: FlowId,
+        now_ns: u64,
+    ) -> Option<Found> {
         let [own, reply] = self.keys(protocol, id);
-        let found = table.find(&own, now_ns);
-        if own == reply { found } else { found.or_else(|| table.find(&reply, now_ns)) }
+        let found = session.find_by(hash, &own, now_ns);
+        if own == reply { found } else { found.or_else(|| session.find(&reply, now_ns)) }
     }
 
     /// A new flow by an input's pattern; `None` where there is no place or no port for it.
     fn map(
         &self,
-        table: &mut Table,
+        session: &mut Session<'_>,
         (protocol, id): (u8, FlowId),
         input: u16,
         paint: u8,
         now_ns: u64,
     ) -> Option<Found> {
-        let mut inputs = lock(&self.inputs);
         let key = self.keys(protocol, id)[0];
-        let to = match inputs.get_mut(usize::from(input))? {
-            Input::Keep(..) => key.id,
-            Input::Pattern(pattern, ..) => {
-                let is_taken = |reply: FlowId| table.is_taken(&Key { id: reply, ..key }, now_ns);
-                // Several hosts may have one address: it is a flow's own that may not be taken twice.
-                pattern.rewrite(key.id, &is_taken)?
-            }
+        let (choice, pattern) = match self.inputs.get(usize::from(input))? {
+            Input::Keep(..) => (Choice::One(key.id), None),
+            Input::Pattern(pattern, ..) => (pattern.choice(key.id), Some(pattern)),
             Input::Drop | Input::Pass(_) => return None,
+        };
+        let to = match choice {
+            Choice::One(to) => to,
+            Choice::Of(values) => values.with(values.low),
+        };
+        session.release();
+        let _maker = session.table().maker(&key, to);
+        if session.is_shared()
+            && let Some(known) = session.find(&key, now_ns)
+        {
+            return Some(known);
+        }
+        // Several hosts may have one address: it is a flow's own that may not be taken twice.
+        let to = match (choice, pattern) {
+            (Choice::Of(values), Some(pattern)) => {
+                let value = session.free_value(&key, &values, now_ns)?;
+                pattern.take(&values, value);
+                values.with(value)
+            }
+            (_, pattern) => {
+                let other = session.find(&Key { id: to.reverse(), ..key }, now_ns);
+                match (other, pattern) {
+                    (Some(_), Some(_)) => return None,
+                    // What is kept comes before what is changed.
+                    (Some(other), None) => session.remove(other),
+                    (None, _) => {}
+                }
+                to
+            }
         };
         let flow = Flow::new(key, to, input, paint);
         let times = self.times(protocol, &flow);
-        let number = table.add(flow, times, now_ns)?;
-        Some(Found { number, reply: false })
+        session.add(flow, times, now_ns)
     }
 
-    /// Outputs of packets and of replies.
-    fn outputs(&self, input: u16) -> [u16; 2] {
-        match lock(&self.inputs).get(usize::from(input)) {
+    /// Output of a packet, or of a reply, of a flow that began at an input.
+    #[inline]
+    fn output(&self, input: u16, reply: bool) -> u16 {
+        match self.inputs.get(usize::from(input)) {
             Some(Input::Pattern(_, packets, replies) | Input::Keep(packets, replies)) => {
-                [*packets, *replies]
+                if reply {
+                    *replies
+                } else {
+                    *packets
+                }
             }
-            Some(Input::Pass(output)) => [*output; 2],
-            _ => [0; 2],
+            Some(Input::Pass(output)) => *output,
+            _ => 0,
         }
     }
 }
@@ -459,85 +532,121 @@ impl Config {
 struct Rewriter {
     core: Option<Arc<Core>>,
     outputs: u32,
+    ahead: Ahead,
+}
+
+/// Protocol and ends of each packet of a batch, read before the first is looked up, so that what lookups read is
+/// prefetched.
+#[derive(Default)]
+struct Ahead {
+    known: Vec<Option<(u8, FlowId)>>,
+    hashes: Vec<u64>,
+}
+
+impl Ahead {
+    fn read(&mut self, config: &Config, session: &mut Session<'_>, batch: &Batch) {
+        self.known.clear();
+        self.hashes.clear();
+        for (i, meta) in batch.meta().iter().enumerate() {
+            let known = packet::ends(batch.bytes(i), meta.network.into(), config.kind.has_ports());
+            let known = known.filter(|(protocol, _)| config.kind.is_for(*protocol));
+            let hash =
+                known.map_or(0, |(protocol, id)| session.hash(&config.keys(protocol, id)[0]));
+            self.known.push(known);
+            self.hashes.push(hash);
+        }
+        session.prefetch(&self.hashes);
+    }
 }
 
 /// Flags of TCP that close a direction, and that reset both.
 const FIN: u8 = 1;
 const RST: u8 = 4;
 
-impl Rewriter {
-    /// Output of a packet, which is rewritten; `None` where it ends.
-    fn one(&self, input: u16, batch: &mut Batch, i: usize, now_ns: u64) -> Option<u16> {
-        let core = self.core.as_ref()?;
-        let config = core.config.get()?;
+/// A rewriter at work on a batch.
+struct Work<'a> {
+    core: &'a Core,
+    config: &'a Config,
+    session: Session<'a>,
+    input: u16,
+    now_ns: u64,
+}
+
+impl Work<'_> {
+    /// Output of a packet, which is rewritten.
+    #[inline]
+    fn one(&mut self, batch: &mut Batch, i: usize, ahead: &Ahead) -> Result<u16, DropReason> {
+        let Self { core, config, ref mut session, input, now_ns } = *self;
         let meta = batch.meta()[i];
         let network = usize::from(meta.network);
-        let known = packet::ends(batch.bytes(i), network, config.kind.has_ports());
-        let known = known.filter(|(protocol, _)| match config.kind {
-            Kind::Tcp => *protocol == PROTOCOL_TCP,
-            Kind::Ip | Kind::Udp => matches!(*protocol, PROTOCOL_TCP | PROTOCOL_UDP),
-            Kind::Ping => *protocol == PROTOCOL_ICMP,
-            Kind::Addr | Kind::Pair => true,
-        });
-        let spec = lock(&config.inputs).get(usize::from(input)).map(|input| match input {
-            Input::Pass(output) => Some(*output),
-            _ => None,
-        })?;
-        let Some((protocol, id)) = known else { return spec };
-        let mut table = lock(&config.table);
-        let found = match config.find(&mut table, protocol, id, now_ns) {
-            Some(found) => found,
-            None => {
-                if let Some(output) = spec {
-                    return Some(output);
+        let (known, hash) = (ahead.known[i], ahead.hashes[i]);
+        let found =
+            known.and_then(|(protocol, id)| config.find_by(session, hash, protocol, id, now_ns));
+        let (found, (protocol, id)) = match (found, known) {
+            (Some(found), Some(known)) => (found, known),
+            (_, known) => match (config.inputs.get(usize::from(input)), known) {
+                (Some(Input::Pass(output)), _) => return Ok(*output),
+                (Some(Input::Drop) | None, _) | (_, None) => return Err(DropReason::Unmatched),
+                (_, Some(known)) => {
+                    let mapped = config.map(session, known, input, meta.paint, now_ns);
+                    let Some(mapped) = mapped else {
+                        core.failures.fetch_add(1, Relaxed);
+                        return Err(DropReason::NoMapping);
+                    };
+                    (mapped, known)
                 }
-                let mapped = config.map(&mut table, (protocol, id), input, meta.paint, now_ns);
-                if mapped.is_none()
-                    && !matches!(lock(&config.inputs)[usize::from(input)], Input::Drop)
-                {
-                    core.failures.fetch_add(1, Relaxed);
-                }
-                mapped?
-            }
+            },
         };
-        let change = config.change(&mut table, found, id);
-        let flow = table.flow(found.number);
-        *if found.reply { &mut flow.replies } else { &mut flow.packets } += 1;
-        let ip = batch.bytes_mut(i).get_mut(network..)?;
+        let change = config.change(session, found, id);
+        let ip = batch.bytes_mut(i).get_mut(network..).unwrap_or_default();
+        let flow = session.flow(found);
+        flow.count(found.reply);
         if protocol == PROTOCOL_TCP && config.kind.has_ports() {
             let flags = ip.get(usize::from(ip[0] & 15) * 4 + 13).copied().unwrap_or(0);
-            flow.closed[usize::from(found.reply)] |= flags & FIN != 0;
-            if flags & RST != 0 {
-                flow.closed = [true; 2];
+            if flags & (FIN | RST) != 0 {
+                flow.close(found.reply);
             }
-            if flow.deltas.iter().any(|deltas| !deltas.is_empty()) {
-                let [packets, replies] = &mut flow.deltas;
+            if flags & RST != 0 {
+                flow.close(!found.reply);
+            }
+            if flow.is_changed() {
+                let [packets, replies] = session.deltas(found);
                 let (own, other) =
                     if found.reply { (replies, packets) } else { (packets, replies) };
                 packet::renumber(ip, own, other);
             }
         }
         packet::rewrite(ip, change.from, change.to, config.kind.has_ports());
+        let flow = session.flow(found);
         let (from, paint) = (flow.input, flow.reply_anno);
-        let times = config.times(protocol, table.flow(found.number));
-        table.touch(found.number, times, now_ns);
-        drop(table);
+        let times = config.times(protocol, flow);
+        session.touch(found, times, now_ns);
         let meta = &mut batch.meta_mut()[i];
         // The route is that of the new destination.
         meta.hop = Hop::NONE;
         if found.reply && config.reply_paint {
             meta.paint = paint;
         }
-        Some(config.outputs(from)[usize::from(found.reply)])
+        Ok(config.output(from, found.reply))
     }
 }
 
 impl Element for Rewriter {
     fn process(&mut self, input: u16, batch: &mut Batch, cx: &mut Context<'_>) {
+        let core = self.core.as_deref();
+        let config = core.and_then(|core| core.config.get());
+        let (Some(core), Some(config)) = (core, config) else {
+            (0..batch.len()).for_each(|i| batch.discard(i, DropReason::Unmatched));
+            return;
+        };
+        let mut session = config.table.session();
+        self.ahead.read(config, &mut session, batch);
+        let mut work = Work { core, config, session, input, now_ns: cx.now_ns };
         for i in 0..batch.len() {
-            match self.one(input, batch, i, cx.now_ns) {
-                Some(output) if u32::from(output) < self.outputs => batch.output(i, output),
-                _ => batch.discard(i, DropReason::Unmatched),
+            match work.one(batch, i, &self.ahead) {
+                Ok(output) if u32::from(output) < self.outputs => batch.output(i, output),
+                Ok(_) => batch.discard(i, DropReason::Unmatched),
+                Err(reason) => batch.discard(i, reason),
             }
         }
     }
@@ -593,6 +702,31 @@ mod tests {
         }
         let lines = |name: &str| rig.read(name).lines().count();
         assert_eq!([lines("rw.table"), lines("rw.tcp_table"), lines("rw.udp_mappings")], [2, 1, 1]);
+    }
+
+    #[test]
+    fn a_flow_without_a_place_or_a_port_is_a_counted_drop() {
+        let graph = |args: &str| {
+            format!(
+                "FromDevice(a) -> Strip(14) -> CheckIPHeader -> rw :: IPRewriter({args}) -> ToDevice(x)"
+            )
+        };
+        for args in [
+            "pattern 1.0.0.1 700-701# - - 0 0",
+            "pattern 1.0.0.1 1-65535# - - 0 0, MAPPING_CAPACITY 2",
+        ] {
+            let mut rig = Rig::new(&World::new(), &graph(args));
+            for host in 1..=4 {
+                let frame = frame_v4(&format!("10.0.0.{host}"), "8.0.0.1", 64, 17, &[0; 20]);
+                rig.receive("a", &[&frame]);
+            }
+            assert_eq!(rig.dropped(DropReason::NoMapping), 2, "{args}");
+            assert_eq!(
+                (rig.read("rw.mapping_failures"), rig.read("rw.size")),
+                ("2".into(), "2".into())
+            );
+            assert!(rig.read("rw.table_bytes").parse::<usize>().unwrap() > 100);
+        }
     }
 
     #[test]

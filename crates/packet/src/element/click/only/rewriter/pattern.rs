@@ -1,11 +1,13 @@
 //! Patterns of rewriters: the addresses and ports that a new flow gets.
 //!
-//! Source: the manual page of Click's `IPRewriter`. An address or port of a pattern is a value, `-` for that of the packet, or a
-//! range of which flows get one each: `A-B#` the next one, `A-B?` any. Of ports 1 to 65535 a range of source ports begins with
-//! the packet's own, where it has neither. `A/LEN` is the range of hosts of a prefix.
+//! Source: the manual page of Click's `IPRewriter`. An address or port of a pattern is a value, `-` for that of the
+//! packet, or a range of which flows get one each: `A-B#` the next one, `A-B?` any. Of ports 1 to 65535 a range of
+//! source ports begins with the packet's own, where it has neither. `A/LEN` is the range of hosts of a prefix.
 
 use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use super::table::Key;
 use crate::language::{Around, Value};
 
 /// Ends of a flow, as packets carry them.
@@ -34,7 +36,7 @@ struct Range {
 }
 
 /// A pattern.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Default, Debug)]
 pub(crate) struct Pattern {
     addr: Option<Range>,
     port: Option<Range>,
@@ -42,8 +44,64 @@ pub(crate) struct Pattern {
     dport: Option<u16>,
     /// It has no ports.
     addrs_alone: bool,
-    /// Place in the range of the value that is next.
-    next: u32,
+    /// Values of the range that were taken so far: the place of the next one. All workers take of it.
+    next: AtomicU64,
+}
+
+/// The part of a reply that differs between flows of a pattern to one destination.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Field {
+    /// The source address.
+    Addr,
+    /// The source port.
+    Port,
+}
+
+/// What a flow becomes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Choice {
+    /// These ends and no others.
+    One(FlowId),
+    /// These ends, with one of the values.
+    Of(Values),
+}
+
+/// Values that one is chosen of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Values {
+    to: FlowId,
+    pub(crate) field: Field,
+    pub(crate) low: u32,
+    pub(crate) high: u32,
+    /// Place of the first that is looked at.
+    pub(crate) begin: u64,
+}
+
+impl Values {
+    #[cfg(test)]
+    pub(super) fn of(
+        to: FlowId,
+        field: Field,
+        range: std::ops::RangeInclusive<u32>,
+        begin: u64,
+    ) -> Self {
+        Self { to, field, low: *range.start(), high: *range.end(), begin }
+    }
+
+    /// The ends with a value.
+    #[inline]
+    pub(crate) fn with(&self, value: u32) -> FlowId {
+        match self.field {
+            Field::Addr => FlowId { src: value, ..self.to },
+            Field::Port => FlowId { sport: u16::try_from(value).unwrap_or(u16::MAX), ..self.to },
+        }
+    }
+
+    /// The key of replies to a flow with a value.
+    #[inline]
+    pub(crate) fn reply_key(&self, key: &Key, value: u32) -> Key {
+        Key { id: self.with(value).reverse(), ..*key }
+    }
 }
 
 impl Pattern {
@@ -71,55 +129,38 @@ impl Pattern {
         Ok(pattern)
     }
 
-    /// The ends that a flow gets whose replies, by `is_taken`, are no other flow's.
-    pub(crate) fn rewrite(
-        &mut self,
-        id: FlowId,
-        is_taken: &dyn Fn(FlowId) -> bool,
-    ) -> Option<FlowId> {
+    /// What a flow becomes, whose replies must be no other flow's.
+    pub(crate) fn choice(&self, id: FlowId) -> Choice {
         let to = FlowId {
+            src: self.addr.map_or(id.src, |range| range.low),
+            sport: self.port.map_or(id.sport, low_port),
             dst: self.daddr.unwrap_or(id.dst),
             dport: self.dport.unwrap_or(id.dport),
-            ..id
         };
-        let free = |to: &FlowId| !is_taken(to.reverse());
-        let Some((range, begin)) = self.varying(id) else {
-            let to = FlowId {
-                src: self.addr.map_or(id.src, |range| range.low),
-                sport: self.port.map_or(id.sport, low_port),
-                ..to
-            };
-            return Some(to).filter(free);
+        let Some((Range { low, high, .. }, begin)) = self.varying(id) else {
+            return Choice::One(to);
         };
-        let count = u64::from(range.high - range.low) + 1;
-        for step in 0..count {
-            let at = (u64::from(begin) + step) % count;
-            let value = range.low + u32::try_from(at).unwrap_or(0);
-            let to = if self.addr.is_some_and(|addr| addr.low != addr.high) {
-                FlowId { src: value, sport: self.port.map_or(id.sport, low_port), ..to }
-            } else {
-                let sport = u16::try_from(value).unwrap_or(u16::MAX);
-                FlowId { src: self.addr.map_or(id.src, |range| range.low), sport, ..to }
-            };
-            if free(&to) {
-                self.next = u32::try_from((at + 1) % count).unwrap_or(0);
-                return Some(to);
-            }
-        }
-        None
+        let varies = self.addr.is_some_and(|addr| addr.low != addr.high);
+        let field = if varies { Field::Addr } else { Field::Port };
+        Choice::Of(Values { to, field, low, high, begin })
+    }
+
+    /// A value was taken.
+    pub(crate) fn take(&self, values: &Values, value: u32) {
+        self.next.store(u64::from(value - values.low) + 1, Relaxed);
     }
 
     /// The range that values are taken from, and where in it to begin.
-    fn varying(&self, id: FlowId) -> Option<(Range, u32)> {
+    fn varying(&self, id: FlowId) -> Option<(Range, u64)> {
         let varies = |range: &&Range| range.low != range.high;
         if let Some(range) = self.addr.as_ref().filter(varies) {
-            return Some((*range, self.next));
+            return Some((*range, self.next.load(Relaxed)));
         }
         let range = self.port.as_ref().filter(varies)?;
         let own = u32::from(id.sport);
         let begin = match range.sequential {
-            false if (range.low..=range.high).contains(&own) => own - range.low,
-            _ => self.next,
+            false if (range.low..=range.high).contains(&own) => u64::from(own - range.low),
+            _ => self.next.load(Relaxed),
         };
         Some((*range, begin))
     }
@@ -213,27 +254,31 @@ mod tests {
         assert_eq!(of("1.255.0.0-1.0.255.255 -"), Err("bad source address".into()));
         for port in ["1x", "456-19", "456-65536"] {
             assert_eq!(
-                pattern(&format!("1.0.0.1 {port} - -"), false),
+                pattern(&format!("1.0.0.1 {port} - -"), false).map(|pattern| pattern.text()),
                 Err("bad source port".into())
             );
         }
     }
 
     #[test]
-    fn values_are_taken_in_order_and_not_twice() {
-        let id = |dport| FlowId { src: 1, sport: 7, dst: 2, dport };
-        let mut pattern = pattern("0.0.0.9 1024-1026# - -", false).unwrap();
-        let mut next = |dport, taken: &[u16]| {
-            let is_taken = |reply: FlowId| taken.contains(&reply.dport);
-            pattern.rewrite(id(dport), &is_taken).map(|to| to.sport)
+    fn values_are_taken_in_order() {
+        let id = FlowId { src: 1, sport: 7, dst: 2, dport: 3 };
+        let pattern = super::tests::pattern("0.0.0.9 1024-1026# - 80", false).unwrap();
+        let of = |pattern: &Pattern| match pattern.choice(id) {
+            Choice::Of(values) => values,
+            Choice::One(one) => panic!("{one:?}"),
         };
-        assert_eq!(
-            [next(1, &[]), next(2, &[]), next(3, &[]), next(4, &[])],
-            [1024, 1025, 1026, 1024].map(Some)
-        );
-        assert_eq!(next(5, &[1025]), Some(1026));
-        assert_eq!(next(5, &[1024, 1025, 1026]), None);
-        let mut own = super::tests::pattern("0.0.0.9 1-65535 - -", false).unwrap();
-        assert_eq!(own.rewrite(id(1), &|_| false).map(|to| (to.src, to.sport)), Some((9, 7)));
+        let mut values = of(&pattern);
+        assert_eq!((values.low, values.high, values.begin), (1024, 1026, 0));
+        assert_eq!(values.with(1025), FlowId { src: 9, sport: 1025, dst: 2, dport: 80 });
+        pattern.take(&values, 1026);
+        values = of(&pattern);
+        assert_eq!((values.begin, values.field), (3, Field::Port));
+        let own = super::tests::pattern("0.0.0.9 1-65535 - -", false).unwrap();
+        assert_eq!(of(&own).begin, 6, "the packet's own");
+        let addrs = super::tests::pattern("1.0.0.0/24 -", true).unwrap();
+        assert_eq!(of(&addrs).with(5).src, 5);
+        let one = super::tests::pattern("0.0.0.9 5 - -", false).unwrap();
+        assert_eq!(one.choice(id), Choice::One(FlowId { src: 9, sport: 5, ..id }));
     }
 }

@@ -24,10 +24,6 @@ fn distance(from: u32, to: u32) -> i32 {
 const MOST: usize = 16;
 
 impl Deltas {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.base == 0 && self.changes.is_empty()
-    }
-
     /// Data that began at a number changed its length. Data that is sent again changes nothing.
     pub(crate) fn change(&mut self, seq: u32, before: u32, after: u32) {
         let end = seq.wrapping_add(before);

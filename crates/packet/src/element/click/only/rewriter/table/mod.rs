@@ -1,0 +1,433 @@
+//! The flows that rewriters know: found by the ends of a packet, in either direction.
+//!
+//! A flow stays until it was silent for a time, or until it is the first to end of a full table and nothing guarantees
+//! it any more. Rewriters that share a capacity share a table.
+//!
+//! A rewriter changes ports and addresses, so the hash of replies has nothing of that of the first packet, and neither
+//! a symmetric hash nor the hash of a NIC brings both directions to one worker, unless ports are chosen by their hash,
+//! of which patterns with few ports, or one, leave no choice. So all workers share a table, in parts by the hash of a
+//! key (`shard.rs`), each with its lock. A flow is in the part of its first packet; the part of its replies has its
+//! number. A packet takes one lock, a reply at most two, one after the other. Where one worker runs there is one part,
+//! whose lock is taken once a batch; else four a worker. A new flow also holds one of 64 locks, by its destination, so
+//! that nobody else takes the same port. No lock of a part is waited for while another is held.
+//!
+//! What the index has under a hash may be gone, or another flow: each is compared with the whole key.
+//!
+//! Memory: 64 bytes a flow and 16 for its two keys in the index, which is 40 to 80 % full: 84 to 104 bytes in all,
+//! taken as flows come and kept, for as many as the capacity allows. Cost: a packet of a known flow reads two cache
+//! lines that may not be in the cache, which are prefetched a batch ahead where there is one part; a new flow reads
+//! six. No step is longer than some thousand lookups, whatever the table holds. A full table of several parts gives up
+//! the first to end of the new flow's own part.
+
+mod chunks;
+mod flow;
+mod full;
+mod index;
+mod search;
+mod shard;
+#[cfg(test)]
+mod tests;
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, OnceLock};
+
+pub(crate) use flow::{Flow, Key, Times};
+
+use super::lock;
+use super::pattern::FlowId;
+use super::tcp::Deltas;
+use full::Full;
+use shard::Shard;
+
+/// Flows that a table has unless configured otherwise.
+const CAPACITY: usize = 1 << 20;
+
+/// Parts for each worker, where there are several.
+const SHARDS: usize = 4;
+const MOST_SHARDS: usize = 64;
+
+/// Locks of those who make flows.
+const MAKERS: usize = 64;
+
+/// Flows that have ended and are removed when one is added.
+const REAPED: usize = 2;
+
+/// Times that a new flow looks for a place, beside others who take it.
+const TRIES: usize = 4;
+
+/// A flow that was found, and whether by its replies. It is known until the session finds another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Found {
+    shard: usize,
+    at: u32,
+    pub(crate) reply: bool,
+}
+
+/// The table.
+pub(crate) struct Table {
+    shards: OnceLock<Box<[Mutex<Shard>]>>,
+    workers: AtomicUsize,
+    capacity: AtomicUsize,
+    len: AtomicUsize,
+    makers: [Mutex<()>; MAKERS],
+    full: Full,
+    seeds: [u64; 2],
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        // Others must not know which flows share a place.
+        let random = RandomState::new();
+        Self {
+            shards: OnceLock::new(),
+            workers: AtomicUsize::new(1),
+            capacity: AtomicUsize::new(CAPACITY),
+            len: AtomicUsize::new(0),
+            makers: [const { Mutex::new(()) }; MAKERS],
+            full: Full::default(),
+            seeds: [random.hash_one(1), random.hash_one(2)],
+        }
+    }
+}
+
+/// Product of two words, folded: each bit of it depends on all of theirs.
+#[inline]
+#[allow(clippy::cast_possible_truncation, reason = "takes the halves of the product")]
+fn fold(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    product as u64 ^ (product >> 64) as u64
+}
+
+impl Table {
+    /// So many workers use it: before the first flow.
+    pub(crate) fn use_workers(&self, workers: usize) {
+        self.workers.fetch_max(workers, Relaxed);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len.load(Relaxed)
+    }
+
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity.load(Relaxed)
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn bytes(&self) -> usize {
+        self.shards.get().map_or(0, |shards| shards.iter().map(|shard| lock(shard).bytes()).sum())
+    }
+
+    /// Sets the capacity; the first to end make room.
+    pub(crate) fn set_capacity(&self, capacity: usize) {
+        self.capacity.store(capacity, Relaxed);
+        let Some(shards) = self.shards.get() else { return };
+        while self.len() > capacity {
+            let firsts = shards.iter().zip(0..).filter_map(|(shard, number)| {
+                lock(shard).first(None).map(|(ends_ns, at)| (ends_ns, number, at))
+            });
+            let Some((_, shard, at)) = firsts.min() else { return };
+            self.session().remove_at(shard, at);
+        }
+    }
+
+    /// All flows of an owner.
+    pub(crate) fn each(&self, owner: u32, visit: &mut dyn FnMut(&Flow)) {
+        for shard in self.shards.get().into_iter().flatten() {
+            let shard = lock(shard);
+            shard
+                .each()
+                .map(|(_, flow)| flow)
+                .filter(|flow| flow.owner == owner)
+                .for_each(&mut *visit);
+        }
+    }
+
+    /// Ends all flows of an owner.
+    pub(crate) fn clear(&self, owner: u32) {
+        let shards = self.shards.get().map_or(0, |shards| shards.len());
+        let mut session = self.session();
+        for number in 0..shards {
+            let shard = session.shard(number);
+            let of = |(at, flow): (u32, &Flow)| (flow.owner == owner).then_some(at);
+            let flows: Vec<u32> = shard.each().filter_map(of).collect();
+            flows.into_iter().for_each(|at| session.remove_at(number, at));
+        }
+    }
+
+    /// Use of the table for a while, by one thread.
+    pub(crate) fn session(&self) -> Session<'_> {
+        let shards = self.shards.get_or_init(|| {
+            let count = match self.workers.load(Relaxed) {
+                0 | 1 => 1,
+                workers => (workers * SHARDS).next_power_of_two().min(MOST_SHARDS),
+            };
+            (0..count).map(|_| Mutex::default()).collect()
+        });
+        Session {
+            table: self,
+            shards,
+            bits: shards.len().trailing_zeros(),
+            held: None,
+            searches: false,
+            freed: Vec::new(),
+            #[cfg(test)]
+            looks: 0,
+        }
+    }
+
+    #[inline]
+    fn hash(&self, key: &Key) -> u64 {
+        let FlowId { src, sport, dst, dport } = key.id;
+        let addrs = u64::from(src) << 32 | u64::from(dst);
+        let ports = u64::from(sport) << 16 | u64::from(dport);
+        let rest = ports << 32 | u64::from(key.owner) << 8 | u64::from(key.protocol);
+        let [a, b] = self.seeds;
+        fold(fold(addrs ^ a, rest ^ b) ^ a, b | 1)
+    }
+
+    /// Who holds it alone makes flows whose packets are sent to `to`'s destination.
+    pub(crate) fn maker(&self, key: &Key, to: FlowId) -> MutexGuard<'_, ()> {
+        let remote = FlowId { src: 0, sport: 0, ..to };
+        #[allow(clippy::cast_possible_truncation, reason = "any bits do")]
+        let at = self.hash(&Key { id: remote, ..*key }) as usize % MAKERS;
+        lock(&self.makers[at])
+    }
+}
+
+/// Use of a table by one thread. It holds the lock of one part at a time, and keeps it until it needs another.
+pub(crate) struct Session<'a> {
+    table: &'a Table,
+    shards: &'a [Mutex<Shard>],
+    /// Bits of a flow's number that name its part.
+    bits: u32,
+    held: Option<(usize, MutexGuard<'a, Shard>)>,
+    /// A search for a free value is under way.
+    searches: bool,
+    /// Keys of the replies of flows that ended meanwhile.
+    freed: Vec<Key>,
+    /// Values that searches looked at.
+    #[cfg(test)]
+    looks: u64,
+}
+
+#[inline]
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "the low half is the tag, the high one names the part"
+)]
+fn halves(hash: u64) -> (u32, usize) {
+    (hash as u32, (hash >> 32) as usize)
+}
+
+impl<'a> Session<'a> {
+    pub(crate) fn table(&self) -> &'a Table {
+        self.table
+    }
+
+    /// Whether others may change the table meanwhile.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.shards.len() > 1
+    }
+
+    /// Gives back the lock that it holds: before it waits for another that is none of a part.
+    pub(crate) fn release(&mut self) {
+        self.held = None;
+    }
+
+    #[inline]
+    fn shard(&mut self, at: usize) -> &mut Shard {
+        if self.held.as_ref().is_none_or(|(held, _)| *held != at) {
+            // The old one first: nobody waits for one lock with another in hand.
+            self.held = None;
+            self.held = Some((at, lock(&self.shards[at])));
+        }
+        &mut self.held.as_mut().expect("just taken").1
+    }
+
+    /// Tag and part of a key, by its hash.
+    #[inline]
+    fn place_of(&self, hash: u64) -> (u32, usize) {
+        let (tag, high) = halves(hash);
+        (tag, high & (self.shards.len() - 1))
+    }
+
+    #[inline]
+    fn place(&self, key: &Key) -> (u32, usize) {
+        self.place_of(self.table.hash(key))
+    }
+
+    /// Hash of a key, for [`Self::find_by`].
+    #[inline]
+    pub(crate) fn hash(&self, key: &Key) -> u64 {
+        self.table.hash(key)
+    }
+
+    /// Prefetches what the lookups of these keys will read. Only where there is one part: of several each lookup would
+    /// take the lock twice more.
+    pub(crate) fn prefetch(&mut self, hashes: &[u64]) {
+        if self.is_shared() {
+            return;
+        }
+        let bits = self.bits;
+        let shard = self.shard(0);
+        hashes.iter().for_each(|&hash| shard.index.prefetch(halves(hash).0));
+        hashes.iter().for_each(|&hash| shard.prefetch(halves(hash).0, bits));
+    }
+
+    fn number(&self, shard: usize, at: u32) -> u32 {
+        at << self.bits | u32::try_from(shard).unwrap_or(0)
+    }
+
+    /// The flow of a packet, which has not ended.
+    #[inline]
+    pub(crate) fn find(&mut self, key: &Key, now_ns: u64) -> Option<Found> {
+        self.find_by(self.hash(key), key, now_ns)
+    }
+
+    /// The flow of a packet, by the hash of its key.
+    #[inline]
+    pub(crate) fn find_by(&mut self, hash: u64, key: &Key, now_ns: u64) -> Option<Found> {
+        loop {
+            let found = self.look_up(hash, key)?;
+            if self.shard(found.shard).ends_ns(found.at) > now_ns {
+                return Some(found);
+            }
+            self.remove(found);
+        }
+    }
+
+    /// The flow of a key, whose part is held then.
+    #[inline]
+    fn look_up(&mut self, hash: u64, key: &Key) -> Option<Found> {
+        let (tag, own) = self.place_of(hash);
+        let (bits, mask) = (self.bits, self.shards.len() - 1);
+        let shard = &*self.shard(own);
+        let mut reply = false;
+        // Few keys share a tag.
+        let mut others = [0; 8];
+        let mut other = 0;
+        let found = shard.index.find(tag, |number| {
+            if number as usize & mask != own {
+                if let Some(place) = others.get_mut(other) {
+                    (*place, other) = (number, other + 1);
+                }
+                return false;
+            }
+            let is = shard.is(number >> bits, key);
+            reply = is == Some(true);
+            is.is_some()
+        });
+        if let Some(number) = found {
+            return Some(Found { shard: own, at: number >> bits, reply });
+        }
+        others[..other].iter().find_map(|&number| {
+            let (shard, at) = (number as usize & mask, number >> bits);
+            self.shard(shard).is(at, key).map(|reply| Found { shard, at, reply })
+        })
+    }
+
+    /// The flow that was found last.
+    #[inline]
+    pub(crate) fn flow(&mut self, found: Found) -> &mut Flow {
+        self.shard(found.shard).flow(found.at)
+    }
+
+    /// Changes of the data of the flow that was found last.
+    pub(crate) fn deltas(&mut self, found: Found) -> &mut [Deltas; 2] {
+        self.shard(found.shard).deltas(found.at)
+    }
+
+    /// Notes that a packet of the flow that was found last came.
+    #[inline]
+    pub(crate) fn touch(&mut self, found: Found, times: Times, now_ns: u64) {
+        self.shard(found.shard).touch(found.at, times, now_ns);
+    }
+
+    /// Adds a flow whose replies are no other's; `None` where the table is full of flows that stay. Gives the flow of
+    /// the key where another worker has just added it.
+    pub(crate) fn add(&mut self, flow: Flow, times: Times, now_ns: u64) -> Option<Found> {
+        let (key, reply_key) = (flow.key(), flow.reply_key());
+        let hash = self.hash(&key);
+        let (tag, home) = self.place_of(hash);
+        self.reserve(home, now_ns)?;
+        for _ in 0..REAPED {
+            let Some(at) = self.shard(home).ended(now_ns) else { break };
+            self.end(home, at);
+        }
+        if self.is_shared()
+            && let Some(known) = self.look_up(hash, &key).filter(|found| found.shard == home)
+        {
+            self.table.len.fetch_sub(1, Relaxed);
+            return Some(known);
+        }
+        let most = u32::MAX >> self.bits;
+        let Some(at) = self.shard(home).insert(flow, times, now_ns, most) else {
+            self.table.len.fetch_sub(1, Relaxed);
+            return None;
+        };
+        let number = self.number(home, at);
+        let (reply_tag, other) = self.place(&reply_key);
+        let indexed = self.shard(home).index.insert(tag, number)
+            && self.shard(other).index.insert(reply_tag, number);
+        if !indexed {
+            self.remove_at(home, at);
+            return None;
+        }
+        Some(Found { shard: home, at, reply: false })
+    }
+
+    /// Counts a flow that will be added, and makes place for it.
+    fn reserve(&mut self, home: usize, now_ns: u64) -> Option<()> {
+        for _ in 0..TRIES {
+            if self.table.len.fetch_add(1, Relaxed) < self.table.capacity() {
+                return Some(());
+            }
+            self.table.len.fetch_sub(1, Relaxed);
+            let count = self.shards.len();
+            let first = (0..count).find_map(|step| {
+                let shard = (home + step) % count;
+                self.shard(shard).first(Some(now_ns)).map(|(_, at)| (shard, at))
+            });
+            let (shard, at) = first?;
+            self.end(shard, at);
+        }
+        None
+    }
+
+    /// Ends the first flow of a list, and prefetches what the end of the next one will read: ends come one after the
+    /// other.
+    fn end(&mut self, shard: usize, at: u32) {
+        let list = self.shard(shard).flow(at).list;
+        self.remove_at(shard, at);
+        let Some(next) = self.shard(shard).head(list) else { return };
+        let keys = [next.key(), next.reply_key()];
+        for key in keys {
+            let (tag, part) = self.place(&key);
+            if part == shard {
+                self.shard(shard).index.prefetch(tag);
+            }
+        }
+    }
+
+    /// Ends a flow that was found.
+    pub(crate) fn remove(&mut self, found: Found) {
+        self.remove_at(found.shard, found.at);
+    }
+
+    fn remove_at(&mut self, shard: usize, at: u32) {
+        let Some(flow) = self.shard(shard).take(at) else { return };
+        let number = self.number(shard, at);
+        for key in [flow.key(), flow.reply_key()] {
+            let (tag, part) = self.place(&key);
+            self.shard(part).index.remove(tag, number);
+        }
+        self.table.len.fetch_sub(1, Relaxed);
+        if self.searches {
+            self.freed.push(flow.reply_key());
+        } else if !self.table.full.is_idle() {
+            self.release();
+            self.table.full.open(flow.reply_key());
+        }
+    }
+}

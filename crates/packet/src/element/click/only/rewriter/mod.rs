@@ -14,6 +14,8 @@
 //! share the table, in parts with a lock each (`table/`). Read handler `table_bytes`: its memory. Differs: mappers of
 //! `RoundRobinIPMapper` and the like are refused; flows end with their configuration.
 
+#[cfg(test)]
+mod figures_test;
 mod ftp;
 mod icmp;
 pub(super) mod packet;

@@ -8,7 +8,7 @@ use super::*;
 
 const WORKERS: u32 = 4;
 
-fn config(pattern: &str, workers: u32, capacity: usize) -> Config {
+pub(super) fn config(pattern: &str, workers: u32, capacity: usize) -> Config {
     let words: Vec<String> = pattern.split(' ').map(str::to_owned).collect();
     let pattern = Pattern::read(&words, false).unwrap();
     let times = Timeouts { begin_ns: 1000, busy_ns: 1000, done_ns: 1000, guarantee_ns: 1000 };

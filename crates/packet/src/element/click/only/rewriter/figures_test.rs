@@ -13,7 +13,7 @@ const BATCH: usize = 128;
 /// Flows of hosts of 10.0.0.0/8 to 1,009 servers.
 fn id(flow: u32) -> FlowId {
     let sport = 1024 + u16::try_from(flow % 16).unwrap();
-    FlowId { src: 0x0a00_0000 | flow / 16, sport, dst: 0xc000_0000 + flow % 1009, dport: 80 }
+    FlowId { src: 0x0a00_0000 + flow / 16, sport, dst: 0xc000_0000 + flow % 1009, dport: 80 }
 }
 
 /// Nanoseconds that this thread has run.

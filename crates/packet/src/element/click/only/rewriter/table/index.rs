@@ -221,7 +221,7 @@ mod tests {
         let (mut index, mut model) = (Index::default(), HashSet::new());
         for number in 0..20_000 {
             // Runs of one tag, and tags that differ in few bits.
-            let tag = if number % 5 == 0 { number % 64 << 20 } else { tag() };
+            let tag = if number % 5 == 0 { (number % 64) << 20 } else { tag() };
             assert!(index.insert(tag, number));
             model.insert((tag, number));
             if number % 3 == 0 {

@@ -381,7 +381,8 @@ const OF_ITS_OWN: &[&str] = &[
     "EtherSwitch",
 ];
 /// Handlers that measure, or show what each worker had at most.
-const NO_SUM: &[&str] = &["bench", "rate", "byte_rate", "bit_rate", "highwater_length"];
+const NO_SUM: &[&str] =
+    &["bench", "rate", "byte_rate", "bit_rate", "highwater_length", "table_bytes"];
 
 /// What handlers show that is a number, by their names.
 fn numbers(rig: &Rig) -> BTreeMap<String, u64> {

@@ -26,6 +26,8 @@ use crate::graph::{Context, Element, ElementClass, Ending, Inputs, Made, Setup};
 use crate::handler::Handler;
 use crate::language::{ClassSpec, ConfigError, Role, Value};
 
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use program::bound_jumps;
 use program::{Came, Kind, Program, Script};
 pub(crate) use text::first_word;
 
@@ -262,6 +264,19 @@ mod tests {
         assert!(err.starts_with("Script@1: `x` has at most 1048576 bytes\n"), "{:.200}", err);
         let (out, err, _) = written("Script(label x, set i 1, goto x)", 1);
         assert_eq!((out.as_str(), err.as_str()), ("", "Script@1: 1000000 jumps without a wait\n"));
+        let text =
+            "Script(label x, write p.run, goto x); p :: Script(TYPE PASSIVE, label y, goto y)";
+        let (_, err, _) = written(text, 1);
+        let words = "1000000 jumps without a wait";
+        assert_eq!(err, format!("p: {words}\nScript@1: {words}\n"), "together");
+        let twice = |n| {
+            format!("p{n} :: Script(TYPE PASSIVE, write p{}.run, write p{}.run);", n + 1, n + 1)
+        };
+        let text = (0..40).map(twice).collect::<String>() + "p40 :: Idle; Script(write p0.run)";
+        bound_jumps(1000);
+        let (_, err, _) = written(&text, 1);
+        bound_jumps(1_000_000);
+        assert!(err.contains("1000 jumps without a wait\n") && err.len() < 100_000, "{:.300}", err);
         assert!(refused(&SCRIPT, "goto y, jump").contains("`jump` is no instruction"));
         assert!(refused(&SCRIPT, "goto y").contains("there is no label `y`"));
         assert!(

@@ -3,6 +3,7 @@
 //! Source: the manual page of Click's `Script`. The place in the program, the variables and the result belong to the
 //! element; nothing is locked while a handler is called, so that it may use the script's own.
 
+use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,12 +17,63 @@ use crate::graph::Ending;
 use crate::handler::HandlerError;
 use crate::language::Value;
 
-/// Jumps in one go after which a script is ended, as one that never waits.
+/// Jumps, and runs of scripts, in one go after which a script is ended, as one that never waits.
 const MOST_JUMPS: usize = 1_000_000;
 /// Runs within runs of a script, at most.
 const MOST_DEPTH: usize = 64;
 /// Bytes of a variable, at most.
 const MOST_BYTES: usize = 1 << 20;
+
+thread_local! {
+    static GOING: Going = const {
+        Going { runs: Cell::new(0), jumps: Cell::new(0), most: Cell::new(MOST_JUMPS) }
+    };
+}
+
+/// What scripts do in this thread. Those that run each other are one go: their jumps multiply.
+struct Going {
+    /// Runs in progress, each within the one before.
+    runs: Cell<usize>,
+    /// Jumps and runs since the outermost began.
+    jumps: Cell<usize>,
+    /// How many there may be.
+    most: Cell<usize>,
+}
+
+/// A run in progress; it ends where this is dropped.
+struct InProgress;
+
+impl InProgress {
+    fn begin() -> Self {
+        GOING.with(|going| {
+            if going.runs.get() == 0 {
+                going.jumps.set(0);
+            }
+            going.runs.set(going.runs.get() + 1);
+        });
+        Self
+    }
+}
+
+impl Drop for InProgress {
+    fn drop(&mut self) {
+        GOING.with(|going| going.runs.set(going.runs.get() - 1));
+    }
+}
+
+/// Counts a jump; whether there may be one more.
+fn may_jump() -> bool {
+    GOING.with(|going| {
+        going.jumps.set(going.jumps.get() + 1);
+        going.jumps.get() <= going.most.get()
+    })
+}
+
+/// Lets scripts of this thread jump so many times in one go.
+#[cfg(any(test, feature = "testing"))]
+pub(crate) fn bound_jumps(most: usize) {
+    GOING.with(|going| going.most.set(most));
+}
 
 /// What starts and drives a script.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -293,6 +345,7 @@ impl Script {
 
     /// Continues until it waits or ends.
     pub(crate) fn run(&self) -> Came {
+        let _in_progress = InProgress::begin();
         let came = if self.depth.fetch_add(1, Relaxed) < MOST_DEPTH {
             self.go()
         } else {
@@ -304,7 +357,9 @@ impl Script {
     }
 
     fn go(&self) -> Came {
-        let mut jumps = 0;
+        if !may_jump() {
+            return self.jumped_too_often();
+        }
         loop {
             let at = {
                 let mut state = self.state();
@@ -328,16 +383,20 @@ impl Script {
             match self.carry_out(step) {
                 Next::Step => {}
                 Next::Jump(to) => {
-                    jumps += 1;
-                    if jumps > MOST_JUMPS {
-                        self.complain(&format!("{MOST_JUMPS} jumps without a wait"));
-                        return self.finish(Came::Exited);
+                    if !may_jump() {
+                        return self.jumped_too_often();
                     }
                     self.state().at = to;
                 }
                 Next::End(came) => return self.finish(came),
             }
         }
+    }
+
+    fn jumped_too_often(&self) -> Came {
+        let most = GOING.with(|going| going.most.get());
+        self.complain(&format!("{most} jumps without a wait"));
+        self.finish(Came::Exited)
     }
 
     fn finish(&self, came: Came) -> Came {

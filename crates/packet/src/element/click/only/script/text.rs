@@ -16,6 +16,9 @@ pub(crate) trait Values {
 /// Calls within calls, at most: what is deeper stays as it is.
 const MOST_DEPTH: usize = 64;
 
+/// Bytes of a text, at most: values that would make it longer are not put in. A full route table is shorter.
+const MOST_BYTES: usize = 1 << 26;
+
 /// The text with all values put in; quotes stay.
 pub(crate) fn expand(text: &str, values: &dyn Values) -> String {
     expand_at(text, values, 0)
@@ -43,7 +46,7 @@ fn expand_at(text: &str, values: &dyn Values, depth: usize) -> String {
             }
             b'$' => {
                 let (end, value) = reference(text, at, values, depth);
-                match value {
+                match value.filter(|value| out.len() + value.len() <= MOST_BYTES) {
                     Some(value) if double => {
                         for c in value.chars() {
                             if matches!(c, '"' | '\\' | '$') {
@@ -189,6 +192,18 @@ mod tests {
         assert_eq!(of("${y-2} $y \"\\$x\" $"), "2 $y $x $");
         assert_eq!(of("$(f"), "$(f");
         assert_eq!(of("é$1ü"), "éoneü");
+        struct Long(String);
+        impl Values for Long {
+            fn variable(&self, _: &str) -> Option<String> {
+                Some(self.0.clone())
+            }
+
+            fn call(&self, _: &str) -> String {
+                self.0.clone()
+            }
+        }
+        let long = Long("x".repeat(MOST_BYTES / 3));
+        assert_eq!(expand("$x$(f)$x$x", &long), long.0.repeat(3) + "$x");
         let deep = "$(".repeat(10_000) + &")".repeat(10_000);
         assert!(expand(&deep, &Some3).starts_with(&"<".repeat(MOST_DEPTH)));
         assert_eq!(words("a 'b c' \"d e\"f  g"), ["a", "b c", "d ef", "g"]);

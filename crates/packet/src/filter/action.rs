@@ -7,7 +7,7 @@ use super::{Condition, FilterError, expression, offset_in};
 pub enum Action {
     /// It leaves by output 0.
     Allow,
-    /// It leaves by output 1, where there is one.
+    /// It ends here: as `Drop`. It was output 1 in the first versions of Click, where there is one.
     Deny,
     /// It ends here.
     Drop,
@@ -16,12 +16,11 @@ pub enum Action {
 }
 
 impl Action {
-    /// The output that it means for an element with so many; `None` to drop.
-    pub fn output(self, outputs: u16) -> Option<u16> {
+    /// The output that it means; `None` to drop.
+    pub fn output(self) -> Option<u16> {
         match self {
             Self::Allow => Some(0),
-            Self::Deny => (outputs > 1).then_some(1),
-            Self::Drop => None,
+            Self::Deny | Self::Drop => None,
             Self::Output(output) => Some(output),
         }
     }
@@ -79,9 +78,8 @@ mod tests {
         assert_eq!(action("drop\ttcp"), Ok(Action::Drop));
         assert_eq!(action("3 udp"), Ok(Action::Output(3)));
         let outputs =
-            [Action::Allow, Action::Deny, Action::Drop, Action::Output(1)].map(|a| a.output(2));
-        assert_eq!(outputs, [Some(0), Some(1), None, Some(1)]);
-        assert_eq!(Action::Deny.output(1), None);
+            [Action::Allow, Action::Deny, Action::Drop, Action::Output(1)].map(Action::output);
+        assert_eq!(outputs, [Some(0), None, None, Some(1)]);
     }
 
     #[test]

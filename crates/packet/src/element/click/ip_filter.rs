@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use super::classifier::{one_per_output, patterns};
-use crate::filter::{Choice, Condition, Entry};
+use crate::filter::{Action, Choice, Condition, Entry};
 use crate::frame::wire::ETHER_BYTES;
 use crate::frame::{Batch, DropReason};
 use crate::graph::{Context, Element, ElementClass, Made};
@@ -34,14 +34,18 @@ pub(crate) const FILTER: ElementClass = ElementClass {
         let entries = patterns(setup, Entry::parse);
         setup.args.finish()?;
         let outputs = u16::try_from(setup.outputs).unwrap_or(u16::MAX);
-        let mut conditions = Vec::new();
+        let (mut conditions, mut denies) = (Vec::new(), false);
         for Entry { action, condition } in entries? {
-            let output = action.output(outputs);
+            let output = action.output();
+            denies |= action == Action::Deny;
             if let Some(output) = output.filter(|&output| output >= outputs) {
                 let words = format!("output {output} is named, but {outputs} are connected");
                 return Err(setup.args.refuse_all(&words));
             }
             conditions.push((condition, output));
+        }
+        if denies && outputs > 1 {
+            setup.args.warn_all("`deny` drops packets, whatever outputs there are");
         }
         let choice = Arc::new(Choice::new(conditions));
         Ok(Made::new(move |_| Sort { choice: choice.clone() }))
@@ -130,8 +134,10 @@ mod tests {
         assert_eq!(sorted(&text), ("aab".into(), 1));
         let text = "FromDevice(in) -> IPFilter(deny src 10/8, allow any) -> ToDevice(a)";
         assert_eq!(sorted(text), ("aa".into(), 2));
-        let text = format!("FromDevice(in) -> c :: IPFilter(allow tcp, deny any); {ends}");
-        assert_eq!(sorted(&text), ("aabb".into(), 0));
+        let text = format!("FromDevice(in) -> c :: IPFilter(allow tcp, deny udp, 1 any); {ends}");
+        assert_eq!(sorted(&text), ("aab".into(), 1));
+        let plan = Plan::read("a", &text, crate::ELEMENTS).unwrap();
+        assert!(plan.warnings()[0].message.contains("`deny` drops packets"));
     }
 
     #[test]

@@ -35,6 +35,8 @@
 //! A value without words of its own takes those of the primitive before it: `src host 1.2.3.4 or 5.6.7.8`,
 //! `tcp port http or https`, `ip ttl < 5 or > 250`.
 //!
+//! `ip` may stand before the words of any primitive: `ip src host 1.2.3.4`.
+//!
 //! Terms side by side all have to hold, as with `and`; `a ? b : c` is `b` where `a` holds, and `c` elsewhere.
 //!
 //! A primitive holds only for packets that have the field: `port` for whole packets and first fragments of TCP and
@@ -262,7 +264,7 @@ impl<'a> Parser<'a> {
         let first = self.at;
         while said.kind.is_none() {
             if said.direction.is_none()
-                && let Some(word) = self.next_is(&["src", "dst", "dest"])
+                && let Some(word) = self.next_is(&ENDS)
             {
                 said.direction = Some((self.direction(word), word));
             } else if self.at > first && self.next_is(&["not", "!"]).is_some() {
@@ -299,8 +301,11 @@ impl<'a> Parser<'a> {
                 if let Some(expr) = self.ip_flag() {
                     return self.settle(said, signed(expr, positive));
                 }
-                // `ip host` and the like.
-                if !self.peek().is_some_and(|next| PLAIN.contains(&next)) {
+                // `ip host`, `ip src host` and the like.
+                let goes_with = |next| {
+                    PLAIN.contains(&next) || TRANSPORTS.contains(&next) || ENDS.contains(&next)
+                };
+                if !self.peek().is_some_and(goes_with) {
                     said.kind = Some(self.ip_field()?);
                 }
             } else if let Some(word) = self.next_is(&PLAIN) {
@@ -318,7 +323,10 @@ impl<'a> Parser<'a> {
                         said.transport = said.transport.or(Some("tcp"));
                         Kind::Number(Field::At(Layer::Transport, 14, 2), 0xffff, 0)
                     }
-                    _ => Kind::TcpFlag,
+                    _ => {
+                        said.transport = said.transport.or(Some("tcp"));
+                        Kind::TcpFlag
+                    }
                 });
             } else if self.peek().is_some_and(|next| IP_FIELDS.contains(&next)) {
                 said.kind = Some(self.ip_field()?);
@@ -369,8 +377,11 @@ impl<'a> Parser<'a> {
         self.settle(said, signed(expr, positive))
     }
 
-    /// Whether a value goes with the name of a protocol before it: `tcp syn`, `tcp http`, `icmp echo`.
+    /// Whether a value goes with the name of a protocol before it: `tcp syn`, `tcp http`, `icmp echo`, `tcp 10.0.0.1`.
     fn qualified(&self, value: &str, transport: Option<&str>) -> bool {
+        if value.contains('/') || address(value).is_some() || Mac::read(value).is_ok() {
+            return true;
+        }
         let ports = || number_of(PORTS, value).is_some();
         match transport {
             Some("tcp") => number_of(TCP_FLAGS, value).is_some() || ports(),
@@ -510,12 +521,14 @@ impl<'a> Parser<'a> {
     /// The meaning of a value without words of its own; the words before it are taken over.
     fn kind_of(&self, value: &str, said: &mut Primitive<'a>) -> Result<Kind, FilterError> {
         let last = &self.last;
+        // Words of its own are all of its words.
+        let inherited = last.direction.filter(|_| said.transport.is_none());
         if value.contains('/') || address(value).is_some() {
-            said.direction = said.direction.or(last.direction);
+            said.direction = said.direction.or(inherited);
             return Ok(if value.contains('/') { Kind::Net } else { Kind::Host });
         }
         if Mac::read(value).is_ok() {
-            said.direction = said.direction.or(last.direction);
+            said.direction = said.direction.or(inherited);
             return Ok(Kind::Ether);
         }
         let number = value.starts_with(|first: char| first.is_ascii_digit());
@@ -525,12 +538,17 @@ impl<'a> Parser<'a> {
                 && number_of(DSCPS, value).is_some()
         };
         match last.kind {
-            Some(Kind::Port) if named(PORTS) => {
+            Some(Kind::Port)
+                if named(PORTS) && !matches!(said.transport, Some("icmp" | "icmp6")) =>
+            {
                 said.direction = said.direction.or(last.direction);
                 said.transport = said.transport.or(last.transport);
                 return Ok(Kind::Port);
             }
-            Some(Kind::IcmpType) if named(type_names(last.transport)) => {
+            Some(Kind::IcmpType)
+                if named(type_names(last.transport))
+                    && matches!(said.transport, None | Some("icmp" | "icmp6")) =>
+            {
                 said.transport = said.transport.or(last.transport);
                 return Ok(Kind::IcmpType);
             }
@@ -677,7 +695,11 @@ impl<'a> Parser<'a> {
                     None => ports,
                 }
             }
-            Kind::Proto if value == "tcpudp" => contrary(relation, of_transport("tcpudp")),
+            Kind::Proto if value == "tcpudp" => {
+                // As with other protocols, what has none is of no other one.
+                let there = number(Field::Protocol, 0xff, Relation::AtLeast, 0);
+                Expr::all([there, contrary(relation, of_transport("tcpudp"))])
+            }
             Kind::Proto => {
                 let mask = said.mask.unwrap_or(0xff);
                 number(Field::Protocol, mask, relation, number_in(PROTOCOLS, 0xff)?)
@@ -795,6 +817,9 @@ fn type_names(transport: Option<&str>) -> &'static Names {
 
 /// Names of protocols that may stand before other words.
 const TRANSPORTS: [&str; 5] = ["tcp", "udp", "tcpudp", "icmp", "icmp6"];
+
+/// Ends of a packet.
+const ENDS: [&str; 3] = ["src", "dst", "dest"];
 
 /// Words that what a primitive is about is named by.
 const PLAIN: [&str; 7] = ["host", "net", "port", "proto", "type", "opt", "win"];

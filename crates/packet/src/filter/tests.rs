@@ -176,6 +176,14 @@ fn primitives() {
         ("ip[0] & 0xf0 > 0x45", "0000000000"),
         ("ip[0] & 0xf0 < 0x45", "1111100000"),
         ("ether host 1:2:3:4:5:6", "0000000000"),
+        ("opt syn", "1001000000"),
+        ("ip src host 10.0.0.1", "1111000000"),
+        ("ip dst tcp port 80", "1000000000"),
+        ("not tcp 10.0.0.1", "0110111111"),
+        ("src host 9.9.9.9 or tcp 192.0.2.1", "1001000000"),
+        ("src port 80 or icmp echo", "0000100100"),
+        ("icmp type 3 or tcp http", "1000000100"),
+        ("proto != tcpudp", "0000110000"),
     ] {
         assert_eq!(taken(text, &packets), want, "{text}");
     }

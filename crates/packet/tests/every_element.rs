@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use fingerpost_packet::element::click::only::console;
 use fingerpost_packet::frame::FLAG_GENERATED;
 use fingerpost_packet::frame::wire::nd::Nd;
 use fingerpost_packet::graph::Graph;
@@ -199,21 +200,17 @@ const GRAPHS: &[Subject] = &[
         c [1] -> Queue(2000) -> [1] s; FromDevice(c) -> Queue(2000) -> TimeSortedSched -> ToDevice(d);
         TimedSource(1s, LIMIT 0) -> Queue -> TimedSink(1s)"),
     ordered("FromDevice(a) -> s :: EtherSwitch -> ToDevice(b); FromDevice(c) -> [1] s [1] -> ToDevice(d)"),
+    // Files: whoever writes one passes what it writes, and packets of one come beside those that are received.
+    ordered("FromDevice(a) -> ToDump(/dev/null) -> MarkIPHeader(14) -> ToIPSummaryDump(/dev/null, FIELDS ip_src ip_len sport payload)
+        -> ToDevice(b); FromDump(../../testdata/packets/bad.pcap) -> ToDevice(c)"),
+    ordered("FromDevice(a) -> Strip(14) -> IP6Print -> ToDevice(b); Message(x);
+        FromIPSummaryDump(DATA \"!data src dst dport\n1.0.0.1 2.0.0.2 7\n1.0.0.3 - -\n\") -> Queue(1) -> Unqueue -> ToDevice(c);
+        FromDevice(d) -> ToDump(/dev/null); FromDevice(e) -> ToIPSummaryDump(/dev/null)"),
 ];
 
-/// Classes that read or write files: `tests/elements.rs` has them. And one that is only built in on demand, whose
-/// element is that of the other route tables.
-const ELSEWHERE: &[&str] = &[
-    "FromDump",
-    "ToDump",
-    "PoptrieIPLookup",
-    // Those of `element/click/only` that make packets of files, write, or are refused have their tests there.
-    "FromIPSummaryDump",
-    "ToIPSummaryDump",
-    "Message",
-    "ErrorElement",
-    "IP6Print",
-];
+/// Classes that no graph here can have: `ErrorElement` refuses every configuration, and the other is only built in on
+/// demand; its element is that of the other route tables.
+const ELSEWHERE: &[&str] = &["ErrorElement", "PoptrieIPLookup"];
 
 fn world() -> World {
     let mut world = World::new();
@@ -316,6 +313,7 @@ struct Outcome {
 
 /// Runs frames received on the first device, in batches of these sizes.
 fn run(subject: &Subject, frames: &[&[u8]], sizes: &[usize]) -> Outcome {
+    console::collect();
     let mut rig = Rig::new(&world(), subject.text);
     let mut rest = frames;
     let mut sizes = sizes.iter().cycle();
@@ -329,7 +327,8 @@ fn run(subject: &Subject, frames: &[&[u8]], sizes: &[usize]) -> Outcome {
     let held = rig.graph.held();
     let counters = &rig.bench.counters;
     let dropped: u64 = DropReason::ALL.iter().map(|&reason| rig.dropped(reason)).sum();
-    let made = usize::try_from(counters.generated.read()).unwrap();
+    // Made, and read from files.
+    let made = usize::try_from(counters.generated.read() + counters.packets_in.read()).unwrap();
     let ended = rig.bench.sent.frames.len() + usize::try_from(dropped).unwrap() + held.total();
     assert_eq!(frames.len() + made, ended, "in + made = out + dropped + held: {}", subject.text);
     assert_eq!(rig.bench.pool.free() + held.total(), rig.bench.pool.frames(), "{}", subject.text);
@@ -407,6 +406,7 @@ fn run_by(
     frames: &[&[u8]],
     workers: usize,
 ) -> (BTreeMap<String, u64>, Vec<(u16, usize)>) {
+    console::collect();
     let mut rig = Rig::new(&world(), subject.text);
     let mut others: Vec<Graph> =
         (1..workers).map(|_| Graph::new(&rig.plan, &rig.bench.pool)).collect();

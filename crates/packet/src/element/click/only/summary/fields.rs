@@ -309,7 +309,7 @@ impl Described {
             Seconds => {
                 let part = self.annotations.timestamp_ns.rem_euclid(SECOND_NS);
                 self.annotations.timestamp_ns =
-                    i64::read(text).ok()?.checked_mul(SECOND_NS)?.checked_add(part)?;
+                    whole(text)?.checked_mul(SECOND_NS)?.checked_add(part)?;
             }
             Micros => {
                 let ns = self.annotations.timestamp_ns;
@@ -318,7 +318,7 @@ impl Described {
                 self.annotations.timestamp_ns = whole.checked_add(part)?;
             }
             MicrosInAll => {
-                self.annotations.timestamp_ns = i64::read(text).ok()?.checked_mul(1000)?
+                self.annotations.timestamp_ns = whole(text)?.checked_mul(1000)?;
             }
             FirstTimestamp => self.annotations.first_ns = read_seconds(text)?,
             Src => self.src = Ipv4Addr::read(text).ok()?.to_bits(),
@@ -455,6 +455,11 @@ pub(crate) fn protocol(text: &str) -> Option<u8> {
         "I" => Some(PROTOCOL_ICMP),
         other => names::protocol(other),
     }
+}
+
+/// A number that is not below 0: no packet is of a time before 1970, and texts of times have no sign.
+fn whole(text: &str) -> Option<i64> {
+    u64::read(text).ok().and_then(|number| i64::try_from(number).ok())
 }
 
 fn read_flags(text: &str) -> Option<u8> {

@@ -158,6 +158,8 @@ mod tests {
             "TIMING false",
         );
         assert_eq!(out, "U 40 20 < \"a b\" 12\n", "what is not there is noted");
+        let out = summary("!data ts_usec1 ts_sec\n-9 -\n- -2\n7 3\n", "timestamp", "ZERO true");
+        assert_eq!(out, "0.000000\n0.000000\n3.000007\n", "no time is before 1970");
     }
 
     #[test]

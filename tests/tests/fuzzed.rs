@@ -17,7 +17,7 @@ use fingerpost_tests::folder::Folder;
 /// A target, and what it does with an input.
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 14] = [
+const TARGETS: [Target; 16] = [
     ("acl", acl::testing::check),
     ("bmp", source::fuzz::bmp),
     ("control", control_socket::testing::check),
@@ -36,7 +36,9 @@ const TARGETS: [Target; 14] = [
         source::fuzz::kernel(bytes);
     }),
     ("probe", fingerpost_cluster::probe::testing::check),
+    ("script", testing::scripts::check),
     ("snapshot", fingerpost_lpm::testing::forge),
+    ("summary", testing::summaries::check),
     ("table", |bytes| {
         source::fuzz::table(bytes);
         source::fuzz::compressed_table(bytes);

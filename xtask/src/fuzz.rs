@@ -35,7 +35,7 @@ struct Row {
 /// What holds of a target that has no row.
 const USUAL: Row = Row { name: "", most_bytes: 2048, seeds: |_| Ok(()) };
 
-const ROWS: [Row; 5] = [
+const ROWS: [Row; 7] = [
     Row { name: "lookup", seeds: each_algorithm, ..USUAL },
     // Whole frames of zebra, and sessions with the longest messages of BGP.
     Row { name: "fpm", most_bytes: 1 << 16, ..USUAL },
@@ -43,6 +43,9 @@ const ROWS: [Row; 5] = [
     // The longest example is not cut.
     Row { name: "graph", most_bytes: 8192, seeds: examples },
     Row { name: "control", most_bytes: 512, ..USUAL },
+    // A line has a field; a script runs what it has.
+    Row { name: "script", most_bytes: 1024, ..USUAL },
+    Row { name: "summary", most_bytes: 1024, ..USUAL },
 ];
 
 fn row(name: &str) -> &'static Row {

@@ -2,6 +2,10 @@
 //! send them. Public behind the feature `testing`, for elements that live elsewhere.
 
 pub mod frames;
+#[cfg(feature = "click")]
+pub mod scripts;
+#[cfg(feature = "click")]
+pub mod summaries;
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -31,8 +31,23 @@ pub(crate) fn now_ns() -> u64 {
     }
 }
 
+#[cfg(any(test, feature = "testing"))]
+thread_local! {
+    static DRAWN_HERE: std::cell::RefCell<Option<Rng>> = const { std::cell::RefCell::new(None) };
+}
+
+/// Lets the random words of this thread be those of a seed.
+#[cfg(any(test, feature = "testing"))]
+pub(crate) fn seed(seed: u64) {
+    DRAWN_HERE.set(Some(Rng::new(seed)));
+}
+
 /// A random word: nobody can guess it, unless time is virtual.
 pub(crate) fn random_word() -> u64 {
+    #[cfg(any(test, feature = "testing"))]
+    if let Some(word) = DRAWN_HERE.with_borrow_mut(|rng| rng.as_mut().map(Rng::word)) {
+        return word;
+    }
     match VIRTUAL_NS.load(Relaxed) {
         REAL => RandomState::new().build_hasher().finish(),
         _ => Rng::new(DRAWN.fetch_add(1, Relaxed).wrapping_mul(0x2545_f491_4f6c_dd1d)).word(),

@@ -13,14 +13,14 @@ use crate::patience;
 /// Longest wait for a reply, or for something on a page.
 const LONGEST: Duration = Duration::from_secs(20);
 
-/// A browser with one page. Killed when dropped.
+/// A browser with pages, of which one is driven. Killed when dropped.
 pub struct Browser {
     child: Child,
     to: ChildStdin,
     from: Receiver<Value>,
     number: u64,
     session: Option<String>,
-    /// Errors that the page has written, and addresses that it has requested.
+    /// Errors that the pages have written, and addresses that they have requested.
     errors: Vec<String>,
     requested: Vec<String>,
 }
@@ -54,14 +54,33 @@ impl Browser {
         });
         let (errors, requested) = (Vec::new(), Vec::new());
         let mut browser = Self { child, to, from, number: 0, session: None, errors, requested };
-        let target = browser.call("Target.createTarget", json!({"url": "about:blank"}));
-        let attach = json!({"targetId": target["targetId"], "flatten": true});
-        let session = browser.call("Target.attachToTarget", attach);
-        browser.session = session["sessionId"].as_str().map(str::to_owned);
-        for domain in ["Page", "Runtime", "Network", "Log"] {
-            browser.call(&format!("{domain}.enable"), json!({}));
-        }
+        let page = browser.new_page();
+        browser.turn_to(&page);
         browser
+    }
+
+    /// Opens an empty page in a window of its own; its name for [`Browser::turn_to`].
+    ///
+    /// # Panics
+    /// When it does not open.
+    pub fn new_page(&mut self) -> String {
+        let driven = self.session.take();
+        let window = json!({"url": "about:blank", "newWindow": true});
+        let target = self.call("Target.createTarget", window);
+        let attach = json!({"targetId": target["targetId"], "flatten": true});
+        let session = self.call("Target.attachToTarget", attach);
+        let page = session["sessionId"].as_str().expect("a session").to_owned();
+        self.turn_to(&page);
+        for domain in ["Page", "Runtime", "Network", "Log"] {
+            self.call(&format!("{domain}.enable"), json!({}));
+        }
+        self.session = driven;
+        page
+    }
+
+    /// Drives this page from now on.
+    pub fn turn_to(&mut self, page: &str) {
+        self.session = Some(page.to_owned());
     }
 
     /// Calls a method of the protocol; what it returns.

@@ -143,6 +143,14 @@ impl Traffic {
         self.sender.try_wait().expect("it was started").is_none()
     }
 
+    /// Ends it, whatever was counted.
+    pub fn stop(mut self) {
+        for child in [&mut self.sender, &mut self.receiver] {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
     /// Waits for its end.
     ///
     /// # Panics

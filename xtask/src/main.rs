@@ -255,6 +255,7 @@ fn soak(args: &[String]) -> Result<()> {
         "cluster_overload",
         "fpm",
         "metrics",
+        "pages",
         "ports",
         "reflectors",
         "stalls",

@@ -380,6 +380,8 @@ fn chaos(sources: &str, daemon: impl FnOnce(&str) -> Option<Daemon>) {
     let words = format!("{} --nonstop 60", config.path().display());
     let router = lasting.start(&words);
     lasting.warm_up();
+    // What replies to pings must have the address.
+    ip(&format!("-n {} addr add {}/32 dev lo", lasting.line.destination, Lab::kept(&all)));
     let neighbor = Bird::start(&lasting.line.destination, &speaker(Lab::prefixes(&all, true)));
     let Some(daemon) = daemon(&lasting.line.router) else { return };
     let mut lab =

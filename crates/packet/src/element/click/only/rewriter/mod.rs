@@ -14,16 +14,12 @@
 //! share the table, in parts with a lock each (`table/`). Read handler `table_bytes`: its memory. Differs: mappers of
 //! `RoundRobinIPMapper` and the like are refused; flows end with their configuration.
 
-#[cfg(test)]
-mod figures_test;
 mod ftp;
 mod icmp;
 pub(super) mod packet;
 pub(super) mod pattern;
 mod table;
 mod tcp;
-#[cfg(test)]
-mod workers_test;
 
 pub(crate) use ftp::CLASS as FTP;
 pub(crate) use icmp::CLASS as ICMP;
@@ -653,6 +649,11 @@ impl Element for Rewriter {
         }
     }
 }
+
+#[cfg(test)]
+mod figures_test;
+#[cfg(test)]
+mod workers_test;
 
 #[cfg(test)]
 mod tests {

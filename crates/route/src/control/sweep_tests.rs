@@ -130,7 +130,7 @@ fn a_commit_that_makes_all_visible_withdraws_all() {
     assert_eq!((routes(&lab), lab.action("32.0.7.1")), (1, ForwardingAction::NoRoute));
 }
 
-/// As for a command, which does not wait for a sweep of a million routes.
+/// A commit, like a command, does not wait for a sweep of a million routes.
 #[test]
 fn a_commit_that_makes_a_change_visible_takes_one_step_of_the_sweep() {
     let mut lab = with_routes(20_000);

@@ -31,7 +31,7 @@ pub(in crate::daemon) struct Verifying {
     v6: Auditor<u128>,
     /// Lookup of the XDP datapath, and the generation that it is of.
     driver: Option<(u64, Arc<ProgramLookup>)>,
-    /// Since when it waits for that lookup.
+    /// Start of the wait for that lookup.
     driver_awaited: Option<Instant>,
     found: Verification,
     started: Instant,

@@ -292,6 +292,8 @@ fn soak(args: &[String]) -> Result<()> {
         tests.args(["--package", "fingerpost-cluster", "--test", "reordering"]);
     } else if name == "cluster_probe" {
         tests.args(["--package", "fingerpost-cluster", "--test", "probes"]);
+    } else if ["click_filters", "click_tables", "click_notes"].contains(&name.as_str()) {
+        tests.args(["--package", "fingerpost-packet", "--test", name]);
     } else if name == "xdp" {
         tests.args(["--package", "fingerpost-tests", "--test", "xdp_lookup"]);
     } else {

@@ -79,7 +79,8 @@ pub trait Port: Send {
         Ok(())
     }
     /// What to wait for when there is nothing to do: adds the descriptors that become readable when
-    /// frames arrive.
+    /// frames arrive. A port that adds none has the worker sleep for a moment only, so one that waits for what no
+    /// descriptor reports adds none at all, even where some would report a part of it.
     fn wait_fds(&self, fds: &mut Vec<RawFd>) {
         let _ = fds;
     }

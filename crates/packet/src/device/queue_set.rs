@@ -46,8 +46,16 @@ impl<P: Port> Port for QueueSet<P> {
         self.ports.first_mut().map_or(Ok(0), |port| port.send(from))
     }
 
+    /// Nothing where one of them adds nothing: the descriptors of the others do not report what that one waits for.
     fn wait_fds(&self, fds: &mut Vec<RawFd>) {
-        self.ports.iter().for_each(|port| port.wait_fds(fds));
+        let begin = fds.len();
+        for port in &self.ports {
+            let before = fds.len();
+            port.wait_fds(fds);
+            if fds.len() == before {
+                return fds.truncate(begin);
+            }
+        }
     }
 
     fn in_rings(&self) -> usize {
@@ -61,6 +69,43 @@ impl<P: Port> Port for QueueSet<P> {
     fn stats(&self, visit: &mut dyn FnMut(&'static str, u64)) {
         for port in &self.ports {
             port.stats(visit);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A port that adds this descriptor, or none.
+    struct Waits(Option<RawFd>);
+
+    impl Port for Waits {
+        fn recv(&mut self, _: &mut Batch) -> Result<usize, DeviceError> {
+            Ok(0)
+        }
+        fn send(&mut self, _: &mut Batch) -> Result<usize, DeviceError> {
+            Ok(0)
+        }
+        fn wait_fds(&self, fds: &mut Vec<RawFd>) {
+            fds.extend(self.0);
+        }
+    }
+
+    #[test]
+    fn a_port_without_a_descriptor_leaves_the_set_without_any() {
+        let waited = |ports: &[Option<RawFd>]| {
+            let mut set = QueueSet::default();
+            ports.iter().for_each(|&fd| set.push(Waits(fd)));
+            let mut fds = vec![7];
+            set.wait_fds(&mut fds);
+            fds
+        };
+        assert_eq!(waited(&[Some(8), Some(9)]), [7, 8, 9]);
+        for one_without in
+            [[None, Some(8), Some(9)], [Some(8), None, Some(9)], [Some(8), Some(9), None]]
+        {
+            assert_eq!(waited(&one_without), [7], "{one_without:?}");
         }
     }
 }

@@ -67,8 +67,12 @@ impl Driven {
     /// Notes the interfaces whose path has changed.
     fn note(&mut self, control: &mut Control, now: Vec<InterfaceReport>) {
         let mut before = std::mem::take(&mut self.0);
-        for InterfaceReport { name, path, mode, .. } in now {
+        for InterfaceReport { name, path, mode, opening, .. } in now {
             let old = before.remove(&name);
+            if opening && old.is_none() {
+                // What becomes of it is the first that is noted.
+                continue;
+            }
             let old_path = old.as_ref().map(|(path, _)| *path);
             if old_path != Some(path) {
                 let takeover = match old_path {
@@ -103,6 +107,8 @@ mod tests {
         assert_eq!(lines, ["<4>control: 950 more requests were refused"]);
     }
 
+    const OPENING: &str = "opening";
+
     #[test]
     fn changes_of_the_path_are_noted_once() {
         let (v4, v6) = (fingerpost_lpm::v4().collect(), fingerpost_lpm::v6().collect());
@@ -114,7 +120,8 @@ mod tests {
             let report = |&(name, path): &(&str, &'static str)| InterfaceReport {
                 name: name.into(),
                 port: 0,
-                path,
+                opening: path == OPENING,
+                path: if path == OPENING { KERNEL } else { path },
                 mode: format!("by {path}"),
                 policy: None,
                 remedy: None,
@@ -138,5 +145,11 @@ mod tests {
         assert_eq!(noted(&[("a", "afxdp"), ("b", KERNEL)]), ["a Taken afxdp by afxdp"]);
         assert_eq!(noted(&[("a", KERNEL)]), ["a Released kernel by kernel", "b Closed  by kernel"]);
         assert_eq!(noted(&[]), ["a Closed  by kernel"]);
+        // While an interface is opened it is the kernel's as before, and nothing is noted of one that is new.
+        assert!(noted(&[("a", OPENING)]).is_empty());
+        assert_eq!(noted(&[("a", KERNEL)]), ["a Kernel kernel by kernel"]);
+        assert!(noted(&[("a", OPENING)]).is_empty());
+        assert_eq!(noted(&[("a", "xdp")]), ["a Taken xdp by xdp"]);
+        assert_eq!(noted(&[("a", OPENING)]), ["a Released kernel by opening"]);
     }
 }

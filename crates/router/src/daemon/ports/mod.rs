@@ -57,6 +57,8 @@ enum Drive {
     Afxdp { classifier: Arc<Classifier>, queues: u32, _link: Arc<xdp::Link> },
     /// The kernel has it; we only send.
     Kernel,
+    /// The kernel has it until what was ordered for it is made.
+    Opening,
 }
 
 /// What is known of an interface, for reports.
@@ -70,6 +72,9 @@ pub(crate) struct InterfaceReport {
     /// What the kernel does to forwarded packets of it: for that it stays with the kernel, as a whole or with the packets
     /// of a family, or is taken over in spite of it.
     pub(crate) policy: Option<String>,
+    /// Whether it is being taken over.
+    #[serde(skip)]
+    pub(crate) opening: bool,
     /// Remedy that lets packets leave by it in XDP, where its driver alone prevents it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) remedy: Option<String>,
@@ -320,7 +325,8 @@ impl Interfaces {
     fn check_outlets(&mut self) {
         let Some(forwarder) = &self.datapath.forwarder else { return };
         let (mut reader, mut changed) = (FeatureReader::new().ok(), false);
-        for (&link, open) in &self.open {
+        let made = self.open.iter().filter(|(_, open)| !matches!(open.drive, Drive::Opening));
+        for (&link, open) in made {
             // Only what was taken in is a device that programs know, and a bond of such.
             let known =
                 Self::is_known(forwarder, open.port) || self.knows_bond(forwarder, link, open);
@@ -430,7 +436,9 @@ impl Interfaces {
         let without: Vec<(u32, u16, String)> = control
             .links()
             .filter(|(link, port, state)| {
-                let open = self.open.get(link).is_some_and(|open| open.port == *port);
+                let is_open =
+                    |open: &Open| open.port == *port && !matches!(open.drive, Drive::Opening);
+                let open = self.open.get(link).is_some_and(is_open);
                 !state.loopback && state.up && !open && !self.egress.stand_ins.has(*port)
             })
             .map(|(link, port, state)| (link, port, state.name.clone()))
@@ -504,6 +512,9 @@ impl Interfaces {
         }
         self.datapath.egress_checked = None;
         let links: Vec<u32> = made.iter().map(|(link, _)| *link).collect();
+        for link in &links {
+            self.end_opening(*link);
+        }
         let ready: Vec<_> =
             made.into_iter().filter_map(|made| self.admit(made, control, workers)).collect();
         if !ready.is_empty() {
@@ -521,6 +532,11 @@ impl Interfaces {
                 self.report_kernel_filter(&name);
             }
         }
+    }
+
+    /// An interface is no longer being made. What becomes of it is noted next.
+    fn end_opening(&mut self, link: u32) {
+        self.open.retain(|&at, open| at != link || !matches!(open.drive, Drive::Opening));
     }
 
     fn close_gone(&mut self, control: &Control, workers: &[WorkerHandle]) {
@@ -571,10 +587,12 @@ impl Interfaces {
                     self.open.remove(&link);
                     continue;
                 }
-                (Drive::Kernel, Err(reason)) => {
-                    open.mode = reason;
+                // What is made of it is not taken in.
+                (Drive::Kernel | Drive::Opening, Err(reason)) => {
+                    (open.drive, open.mode) = (Drive::Kernel, reason);
                     continue;
                 }
+                (Drive::Opening, Ok(_)) => continue,
             };
             released.push((link, reason));
         }
@@ -625,11 +643,13 @@ impl Interfaces {
     /// A worker's port failed, and left: its interface goes back to the kernel until something about it changes.
     pub(super) fn failed(&mut self, port: u16, error: &DeviceError, workers: &[WorkerHandle]) {
         let found = self.open.iter().find(|(_, open)| open.port == port);
-        match found.map(|(&link, open)| (link, matches!(open.drive, Drive::Afxdp { .. }))) {
-            Some((link, true)) => self.release(&[(link, error.to_string())], workers),
+        match found.map(|(&link, open)| (link, &open.drive)) {
+            Some((link, Drive::Afxdp { .. })) => {
+                self.release(&[(link, error.to_string())], workers);
+            }
             // The next link message has its state.
-            Some((_, false)) => {}
-            None => self.egress.stand_ins.forget(port),
+            Some((_, Drive::Kernel)) => {}
+            Some((_, Drive::Opening)) | None => self.egress.stand_ins.forget(port),
         }
     }
 
@@ -637,7 +657,7 @@ impl Interfaces {
     pub(super) fn classifier(&self, link: u32) -> Option<(u16, &Classifier)> {
         match self.open.get(&link)? {
             Open { port, drive: Drive::Afxdp { classifier, .. }, .. } => Some((*port, classifier)),
-            Open { drive: Drive::Kernel, .. } => None,
+            Open { drive: Drive::Kernel | Drive::Opening, .. } => None,
         }
     }
 
@@ -660,7 +680,8 @@ impl Interfaces {
     /// Logs features that the configuration has for an interface by name, or for packets to the router itself, and that
     /// are not applied there.
     fn report_not_applied(&mut self, link: u32) {
-        let Some(open) = self.open.get(&link) else { return };
+        let open = self.open.get(&link).filter(|open| !matches!(open.drive, Drive::Opening));
+        let Some(open) = open else { return };
         let (name, in_kernel_alone) = (&open.state.name, self.path_and_mode(open).0 == "kernel");
         let features = self.options.config.features.each();
         let notice = |(row, settings): (&Feature, &dyn row::Settings)| {
@@ -723,7 +744,7 @@ impl Interfaces {
             );
         }
         match (&open.drive, forwards) {
-            (Drive::Kernel, _) => ("kernel", open.mode.clone()),
+            (Drive::Kernel | Drive::Opening, _) => ("kernel", open.mode.clone()),
             (Drive::Afxdp { .. }, None) => ("afxdp", open.mode.clone()),
             (Drive::Afxdp { .. }, Some(Ok(what))) => {
                 let is_open = |open: &Open| {
@@ -807,6 +828,7 @@ impl Interfaces {
                     path,
                     mode: without_number(&mode),
                     policy,
+                    opening: matches!(open.drive, Drive::Opening),
                     remedy: self.remedy(open),
                     punted,
                     redirected,
@@ -974,7 +996,7 @@ impl Open {
                 |_| Seen::default(),
                 |c| Seen { punted: c.passed, redirected: c.redirected, held_back: c.held_back },
             ),
-            Drive::Kernel => Seen::default(),
+            Drive::Kernel | Drive::Opening => Seen::default(),
         }
     }
 }

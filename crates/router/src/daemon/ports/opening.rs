@@ -187,6 +187,7 @@ impl Interfaces {
             Ok(mode) => {
                 let order = self.order((link, port), state, (mode, found), workers);
                 let state = state.clone();
+                self.note_opening(link, port, state.clone());
                 let failed = move |error| Box::new(Failed { port, state, adopted, error });
                 self.opening.make(link, move || order.make().map_err(failed));
             }
@@ -195,6 +196,12 @@ impl Interfaces {
                 self.report_not_applied(link);
             }
         }
+    }
+
+    /// An interface is being made: it stays with the kernel until it is taken in.
+    fn note_opening(&mut self, link: u32, port: u16, state: LinkState) {
+        let mode = "it is being taken over".to_owned();
+        self.open.insert(link, Open { port, state, drive: Drive::Opening, mode });
     }
 
     fn order(
@@ -275,6 +282,7 @@ impl Interfaces {
         if self.opening.runner.is_some() && ready.tries < MOST_TRIES && self.is_stale(&mut ready) {
             ready.tries += 1;
             let forwarder = self.datapath.guard.clone();
+            self.note_opening(link, ready.port, ready.state.clone());
             self.opening.make(link, move || {
                 if let Some(forwarder) = &forwarder {
                     ready.program = ready.program.map(|program| forwarder.make_ready(program));

@@ -12,9 +12,10 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
+use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::State;
+use axum::{Extension, Json};
 use fingerpost_packet::feature::source_filter::prefix;
 use fingerpost_route::source::words::unknown;
 use fingerpost_route::{AnyPrefix, MAIN_TABLE};
@@ -22,6 +23,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::backend::{Backend, Deleted, Kept, Requests};
+use super::connections::Connection;
 #[cfg(test)]
 use super::error::ErrorDocument;
 use super::error::{ApiError, Code};
@@ -229,8 +231,11 @@ pub(crate) struct RuntimeChanges {
 /// of source filters, pinned algorithms.
 #[cfg_attr(test, utoipa::path(get, path = "/v1/config/changes", responses(
     (status = 200, body = RuntimeChanges), (status = "default", body = ErrorDocument))))]
-pub(super) async fn changes(State(requests): State<Requests>) -> Answer<RuntimeChanges> {
-    let (changes, mut left_out) = collect(&requests).await?;
+pub(super) async fn changes(
+    State(requests): State<Requests>,
+    Extension(connection): Extension<Arc<Connection>>,
+) -> Answer<RuntimeChanges> {
+    let (changes, mut left_out) = collect(&requests, connection.reads_only()).await?;
     let interfaces = requests.call(|backend| backend.interfaces()).await?;
     let mut lines = Vec::new();
     for change in changes {
@@ -250,7 +255,7 @@ pub(super) async fn changes(State(requests): State<Requests>) -> Answer<RuntimeC
 pub(super) async fn save(State(requests): State<Requests>) -> Answer<RuntimeChanges> {
     requests.call(|backend| backend.check_saving()).await??;
     let _alone = requests.write_lock().await;
-    let (mut changes, left_out) = collect(&requests).await?;
+    let (mut changes, left_out) = collect(&requests, false).await?;
     // Otherwise the next start would prefer them to a file that was edited since.
     let configured = requests.call(|backend| backend.configured_changes()).await?;
     changes.retain(|change| !configured.contains(change));
@@ -288,8 +293,11 @@ pub(super) async fn kept<T: TryFrom<Deleted> + Send + 'static>(
     Ok(done)
 }
 
-/// All run-time changes, and what is left out.
-async fn collect(requests: &Requests) -> Result<(Vec<SavedChange>, Vec<String>), ApiError> {
+/// All run-time changes, and what is left out; `reads_only`: for a client that may not change anything.
+async fn collect(
+    requests: &Requests,
+    reads_only: bool,
+) -> Result<(Vec<SavedChange>, Vec<String>), ApiError> {
     let mut changes = requests.call(|backend| backend.runtime_changes()).await?;
     let neighbors = requests.call(|backend| backend.neighbors()).await?;
     changes.extend(neighbors.iter().filter_map(SavedChange::of_neighbor));
@@ -302,7 +310,7 @@ async fn collect(requests: &Requests) -> Result<(Vec<SavedChange>, Vec<String>),
             source: Some(COMMAND_SOURCE.to_owned()),
             ..RouteFilter::default()
         };
-        let session = requests.call(move |backend| backend.open_routes(&filter, false)).await??;
+        let session = requests.call(move |b| b.open_routes(&filter, reads_only)).await??;
         let number = session.number();
         loop {
             let piece = requests.call(move |backend| backend.next_routes(number)).await??;

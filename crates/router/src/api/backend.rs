@@ -105,8 +105,12 @@ pub(crate) trait Backend {
     fn change_route(&mut self, change: &RouteChange) -> Result<RouteChanged, ApiError>;
     /// Generation in which packets follow all that was known at this time; `None` while they do not.
     fn visible(&mut self, since: Instant) -> Option<u64>;
-    /// Begins a list of the routes of this moment; `reads_only`: for a client that may not change anything.
-    fn open_routes(&mut self, filter: &RouteFilter, reads_only: bool) -> Result<Session, ApiError>;
+    /// Begins a list of the routes of this moment; `reader`: the user, if its client may not change anything.
+    fn open_routes(
+        &mut self,
+        filter: &RouteFilter,
+        reader: Option<u32>,
+    ) -> Result<Session, ApiError>;
     /// Next routes of a list as JSON lines, and whether there are more.
     fn next_routes(&mut self, session: u64) -> Result<(Vec<u8>, bool), ApiError>;
     /// Events after a sequence number, and the number to continue from. Without a number: from now on.

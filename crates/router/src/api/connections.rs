@@ -49,9 +49,9 @@ impl Connection {
         self.end.notify_one();
     }
 
-    /// Whether its client may not change anything.
-    pub(super) fn reads_only(&self) -> bool {
-        self.reads_only
+    /// The user, if its client may not change anything.
+    pub(super) fn reader(&self) -> Option<u32> {
+        self.reads_only.then_some(self.uid)
     }
 
     /// Sets whether the connection waits for its client.

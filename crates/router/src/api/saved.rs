@@ -235,7 +235,7 @@ pub(super) async fn changes(
     State(requests): State<Requests>,
     Extension(connection): Extension<Arc<Connection>>,
 ) -> Answer<RuntimeChanges> {
-    let (changes, mut left_out) = collect(&requests, connection.reads_only()).await?;
+    let (changes, mut left_out) = collect(&requests, connection.reader()).await?;
     let interfaces = requests.call(|backend| backend.interfaces()).await?;
     let mut lines = Vec::new();
     for change in changes {
@@ -255,7 +255,7 @@ pub(super) async fn changes(
 pub(super) async fn save(State(requests): State<Requests>) -> Answer<RuntimeChanges> {
     requests.call(|backend| backend.check_saving()).await??;
     let _alone = requests.write_lock().await;
-    let (mut changes, left_out) = collect(&requests, false).await?;
+    let (mut changes, left_out) = collect(&requests, None).await?;
     // Otherwise the next start would prefer them to a file that was edited since.
     let configured = requests.call(|backend| backend.configured_changes()).await?;
     changes.retain(|change| !configured.contains(change));
@@ -293,10 +293,10 @@ pub(super) async fn kept<T: TryFrom<Deleted> + Send + 'static>(
     Ok(done)
 }
 
-/// All run-time changes, and what is left out; `reads_only`: for a client that may not change anything.
+/// All run-time changes, and what is left out; `reader`: the user, if a client that may not change anything wants them.
 async fn collect(
     requests: &Requests,
-    reads_only: bool,
+    reader: Option<u32>,
 ) -> Result<(Vec<SavedChange>, Vec<String>), ApiError> {
     let mut changes = requests.call(|backend| backend.runtime_changes()).await?;
     let neighbors = requests.call(|backend| backend.neighbors()).await?;
@@ -310,7 +310,7 @@ async fn collect(
             source: Some(COMMAND_SOURCE.to_owned()),
             ..RouteFilter::default()
         };
-        let session = requests.call(move |b| b.open_routes(&filter, reads_only)).await??;
+        let session = requests.call(move |b| b.open_routes(&filter, reader)).await??;
         let number = session.number();
         loop {
             let piece = requests.call(move |backend| backend.next_routes(number)).await??;

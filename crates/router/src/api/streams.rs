@@ -60,7 +60,7 @@ pub(crate) struct RouteFilter {
 
 /// Routes at the moment of the request, a JSON line each, by prefix. However many there are, and however slowly they are
 /// read, neither side holds more than some hundreds. The connection of a client that may not change anything ends where it
-/// reads nothing for a minute, and where 24 others have begun a list since.
+/// reads nothing for a minute, and where there are 24 other lists of such clients and its user has most of them.
 #[cfg_attr(test, utoipa::path(get, path = "/v1/routes", params(RouteFilter), responses(
     (status = 200, body = Route, content_type = LINES), (status = "default", body = ErrorDocument))))]
 pub(super) async fn route_list(
@@ -68,8 +68,8 @@ pub(super) async fn route_list(
     Extension(connection): Extension<Arc<Connection>>,
     Parameters(filter): Parameters<RouteFilter>,
 ) -> Result<Response, ApiError> {
-    let reads_only = connection.reads_only();
-    let session = requests.call(move |b| b.open_routes(&filter, reads_only)).await??;
+    let reader = connection.reader();
+    let session = requests.call(move |b| b.open_routes(&filter, reader)).await??;
     let (to, body) = mpsc::channel(AHEAD);
     let slow = connection.clone();
     tokio::spawn(async move {
@@ -82,7 +82,7 @@ pub(super) async fn route_list(
                             return true;
                         }
                         let sent = to.send(Ok(lines.into()));
-                        if !reads_only {
+                        if reader.is_none() {
                             return sent.await.is_ok();
                         }
                         let sent = tokio::time::timeout(LONGEST_PIECE, sent).await;

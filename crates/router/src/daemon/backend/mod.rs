@@ -176,8 +176,12 @@ impl Backend for Daemon {
         Self::visible(self, since)
     }
 
-    fn open_routes(&mut self, filter: &RouteFilter, reads_only: bool) -> Result<Session, ApiError> {
-        self.open_list(filter, reads_only)
+    fn open_routes(
+        &mut self,
+        filter: &RouteFilter,
+        reader: Option<u32>,
+    ) -> Result<Session, ApiError> {
+        self.open_list(filter, reader)
     }
 
     fn next_routes(&mut self, session: u64) -> Result<(Vec<u8>, bool), ApiError> {

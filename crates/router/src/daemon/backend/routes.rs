@@ -1,5 +1,6 @@
 //! `route show`: all routes, a piece at a time, of one moment.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::net::IpAddr;
 
@@ -23,8 +24,8 @@ const MOST_OF_READERS: usize = 24;
 
 /// A list of routes in progress.
 pub(in crate::daemon) struct Listing {
-    /// Whether it is for a client that may not change anything.
-    reads_only: bool,
+    /// The user whose client it is for, if that may not change anything.
+    reader: Option<u32>,
     /// Whether it has ended for a later one.
     gave_way: bool,
     filter: Filter,
@@ -131,7 +132,7 @@ impl Daemon {
     pub(super) fn open_list(
         &mut self,
         filter: &RouteFilter,
-        reads_only: bool,
+        reader: Option<u32>,
     ) -> Result<Session, ApiError> {
         let parsed = |place: &str, text: &Option<String>| {
             text.as_deref().map(|text| prefix(place, text)).transpose()
@@ -148,11 +149,16 @@ impl Daemon {
             Some(AnyPrefix::V6(_)) => &[6],
             None => &[6, 4],
         };
-        if reads_only {
-            self.make_room();
+        if let Some(user) = reader
+            && !families.is_empty()
+        {
+            if self.control.ribs(table).is_none() {
+                return Err(snapshot_failed(SnapshotError::NoTable(table)));
+            }
+            self.make_room(user);
         }
         let mut listing = Listing {
-            reads_only,
+            reader,
             gave_way: false,
             filter: Filter { source, hop, best: filter.best },
             table,
@@ -176,19 +182,29 @@ impl Daemon {
         Ok(self.requests.lists.open(listing))
     }
 
-    /// Ends the oldest list of those who may only read, where there are as many as there may be.
-    fn make_room(&mut self) {
-        let is_open = |list: &&mut Listing| list.reads_only && !list.snapshots.is_empty();
-        let mut reading: Vec<_> = self.requests.lists.states_mut().filter(is_open).collect();
+    /// Ends a list of those who may only read for one of this user, where there are as many as there may be.
+    fn make_room(&mut self, user: u32) {
+        let lists = self.requests.lists.states_mut().filter(|list| !list.snapshots.is_empty());
+        let mut reading: Vec<(u32, &mut Listing)> =
+            lists.filter_map(|list| Some((list.reader?, list))).collect();
         if reading.len() < MOST_OF_READERS {
             return;
         }
-        let oldest = &mut reading[0];
-        oldest.gave_way = true;
-        for snapshot in oldest.snapshots.drain(..) {
+        let users: Vec<u32> = reading.iter().map(|(user, _)| *user).collect();
+        let Some(at) = gives_way(&users, user) else { return };
+        let (_, list) = &mut reading[at];
+        list.gave_way = true;
+        for snapshot in list.snapshots.drain(..) {
             self.control.close_snapshot(snapshot);
         }
     }
+}
+
+/// Which list ends for a new one of `newcomer`, of lists with these users, the oldest first: the oldest one of the user who
+/// would have the most.
+fn gives_way(users: &[u32], newcomer: u32) -> Option<usize> {
+    let of = |user| users.iter().chain([&newcomer]).filter(|&&one| one == user).count();
+    (0..users.len()).max_by_key(|&at| (of(users[at]), Reverse(at)))
 }
 
 impl View<'_> {
@@ -251,7 +267,7 @@ impl Daemon {
         };
         if list.gave_way {
             let words = format!(
-                "{MOST_OF_READERS} others read the routes since: try again, and read faster"
+                "there are {MOST_OF_READERS} other lists of those who may only read: try again, and read faster"
             );
             return Err(ApiError::new(Code::Refused, words));
         }
@@ -287,5 +303,21 @@ impl Daemon {
         for snapshot in list.snapshots {
             self.control.close_snapshot(snapshot);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_user_with_most_lists_gives_way() {
+        assert_eq!(gives_way(&[], 1), None);
+        assert_eq!(gives_way(&[1, 2, 2, 3], 4), Some(1), "the oldest of user 2");
+        assert_eq!(gives_way(&[1, 2, 2, 3], 2), Some(1));
+        // With the new one, users 1 and 2 have as many: that of the oldest list.
+        assert_eq!(gives_way(&[1, 2, 1, 2, 2, 3], 1), Some(0));
+        assert_eq!(gives_way(&[2, 1, 1, 3], 2), Some(0));
+        assert_eq!(gives_way(&[3, 2, 1], 4), Some(0), "all have one");
     }
 }

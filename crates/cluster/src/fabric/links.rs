@@ -158,6 +158,15 @@ impl Links {
         }
     }
 
+    /// No link leaves by this port any more: its number may be another interface's from now on. Whether a link is usable
+    /// stays as the probes found it, whose thread may write that late, and finds nothing new where the port is back at once.
+    pub fn close(&self, port: u16) {
+        let without = |word: u64| (word & 0xffff == u64::from(port)).then_some(word & !THERE);
+        for words in self.region.u64s().as_chunks::<8>().0 {
+            let _ = words[PORT].fetch_update(Relaxed, Relaxed, without);
+        }
+    }
+
     /// Port by which packets for a node leave; `None` where there is no link to it.
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "takes the field of a port")]
@@ -378,6 +387,14 @@ mod tests {
         links.set_usable(9, true);
         assert_eq!(links.port(1), Some(5));
         assert_eq!(links.usable(1), Some(Usable { port: 5, rated: true }));
+        links.set(1, 6, None, 0);
+        assert_eq!(links.usable(1), Some(Usable { port: 6, rated: false }));
+        links.close(5);
+        assert_eq!(links.port(1), Some(6), "it has another port by now");
+        links.close(6);
+        // The thread of the probes had found it up before.
+        links.set_usable(1, true);
+        assert_eq!((links.port(1), links.usable(1)), (None, None));
         links.set(1, 6, None, 0);
         assert_eq!(links.usable(1), Some(Usable { port: 6, rated: false }));
         links.set_usable(1, false);

@@ -155,12 +155,8 @@ impl ClusterPorts {
         internal.port = None;
         internal.ready.store(false, Relaxed);
         self.fabric.set_role(port, PortRole::External);
-        // Not only with the next interval of the probes: the number may be that of another interface by then.
-        for node in
-            state.numbers.values().filter(|&&node| self.fabric.links.port(node) == Some(port))
-        {
-            self.fabric.links.set_usable(*node, false);
-        }
+        // Not only with the next interval of the probes.
+        self.fabric.links.close(port);
         self.set_links(&state);
     }
 
@@ -224,5 +220,64 @@ impl ClusterPorts {
             ready: internal.ready.clone(),
         };
         state.internal.iter().map(interface).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fingerpost_cluster::fabric::{PathSettings, Settings};
+    use fingerpost_cluster::frame::ETHERTYPE;
+    use fingerpost_cluster::rule::{self, NodeState, Rule};
+    use fingerpost_io::xdp::fabric::{FabricSettings, FabricWords};
+    use fingerpost_io::xdp::testing::can_bpf;
+    use fingerpost_lpm::Heap;
+
+    use super::*;
+
+    /// Node 1 of three, which reaches the others by one interface.
+    fn ports() -> ClusterPorts {
+        let settings = Settings { cluster: 1, node: 1, ethertype: ETHERTYPE, clock_ns: 0 };
+        let rule = rule::Settings { rule: Rule::Adaptive, threshold: 1000 };
+        let paths = PathSettings { mode: Mode::Vlb, rule, flowlet_ns: 2_000_000 };
+        let fabric = Fabric::new(&mut Heap, settings, paths, Members::equal(3)).unwrap();
+        let [outputs, nodes] = fabric.regions();
+        let links = fabric.links.region().clone();
+        let words = FabricWords { links, outputs: outputs.clone(), nodes: nodes.clone() };
+        let numbers = FabricSettings { node: 1, cluster: 1, ethertype: ETHERTYPE };
+        let programs = xdp::fabric::Fabric::new(numbers, words).unwrap();
+        let links = [("in0".to_owned(), None, None)].into_iter();
+        let ports = ClusterPorts::new(Arc::new(fabric), Arc::new(programs), "c0".into(), links);
+        ports.set_members([("a", 0), ("b", 1), ("c", 2)].into_iter());
+        ports
+    }
+
+    #[test]
+    fn a_port_that_closes_carries_nothing_whatever_the_probes_find_meanwhile() {
+        if !can_bpf() {
+            return;
+        }
+        let (ports, members) = (ports(), Members::equal(3));
+        let used = |node| ports.fabric.links.usable(node).map(|link| link.port);
+        let found = |members: &Members| {
+            ports.follow(members, |node| (node != 1).then_some(0));
+            ports.fabric.set_members(members.clone());
+        };
+        ports.open("in0", 5);
+        found(&members);
+        assert_eq!([used(0), used(2)], [Some(5); 2]);
+        ports.close(5);
+        assert_eq!([used(0), used(2)], [None; 2]);
+        // The thread of the probes had found this before.
+        found(&members);
+        assert_eq!([used(0), used(2)], [None; 2]);
+        // The port is back before the probes have noticed anything: they find no change.
+        ports.open("in0", 5);
+        ports.close(5);
+        ports.open("in0", 6);
+        assert_eq!([used(0), used(2)], [Some(6); 2]);
+        let mut less = members;
+        less.set_node(2, NodeState::Down);
+        found(&less);
+        assert_eq!([used(0), used(2)], [Some(6), None]);
     }
 }

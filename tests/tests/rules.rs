@@ -55,6 +55,7 @@ const COORDINATORS: &[(&str, &str)] = &[
     ("crates/route/src/control/mod.rs", "Control"),
     ("crates/route/src/fib/mod.rs", "Fib"),
     ("crates/router/src/daemon/mod.rs", "Daemon"),
+    ("crates/router/src/daemon/cluster/mod.rs", "Node"),
     ("crates/router/src/daemon/ports/mod.rs", "Interfaces"),
     ("crates/router/src/daemon/workers.rs", "Workers"),
 ];

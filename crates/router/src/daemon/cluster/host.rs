@@ -6,7 +6,7 @@
 //!         and routes with one, as each needs those before it; deletions in the reverse order, after all that is set. A new link
 //!         address or gateway replaces the one before, so that no packet finds neither.
 //! Cost:   two system calls an entry that changed, some 10 us; none for those that stay.
-//! Limits: where a neighbor is gone, all entries are set again after seconds (`Node::compare`); addresses and routes alone that
+//! Limits: where a neighbor is gone, all entries are set again after seconds (`in_kernel`); addresses and routes alone that
 //!         others delete are not. Nothing is read from the kernel: the interface goes with the process, and all of its entries with it, so a run that crashed left none.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -75,6 +75,8 @@ pub(super) struct Host {
     link: u32,
     seq: u32,
     accepted: BTreeMap<Subject, Accepted>,
+    /// Which of these are to be set again, as the kernel may have lost them.
+    again: BTreeSet<Subject>,
     /// What was refused last, and when.
     refused: Option<(Instant, Vec<String>)>,
 }
@@ -86,7 +88,8 @@ impl Host {
     /// Errors of the socket.
     pub(super) fn new(link: u32) -> io::Result<Self> {
         let netlink = Netlink::open(libc::NETLINK_ROUTE, &[])?;
-        Ok(Self { netlink, link, seq: 0, accepted: BTreeMap::new(), refused: None })
+        let (accepted, again) = (BTreeMap::new(), BTreeSet::new());
+        Ok(Self { netlink, link, seq: 0, accepted, again, refused: None })
     }
 
     /// Kernel index of the interface.
@@ -97,18 +100,45 @@ impl Host {
     /// Whether the control side has the neighbors that the kernel accepted, and no others with a link address of the fabric: then
     /// the adjacencies are theirs. Neighbors that somebody else has set do not matter.
     pub(super) fn is_known(&self, control: &Control) -> bool {
-        let rows = control.neighbors();
-        let rows = rows.filter(|row| row.link == self.link && is_routed(row.addr));
-        let accepted = |addr| self.accepted.contains_key(&Subject::Neighbor(addr));
-        let known: BTreeMap<_, _> = rows
-            .filter_map(|row| Some((row.addr, row.state.mac()?.0)))
-            .filter(|(addr, mac)| FabricAddr::of(*mac).is_some() || accepted(*addr))
-            .collect();
         let entries = self.accepted.values().filter_map(|accepted| match accepted.entry {
             Entry::Neighbor { addr, mac } => Some((addr, mac)),
             Entry::Address(_) | Entry::Route { .. } => None,
         });
-        known == entries.collect()
+        self.neighbors(control) == entries.collect()
+    }
+
+    /// Neighbors of the control side that are those of the kernel's entries, or have a link address of the fabric, by address.
+    fn neighbors(&self, control: &Control) -> BTreeMap<IpAddr, [u8; 6]> {
+        let rows = control.neighbors();
+        let rows = rows.filter(|row| row.link == self.link && is_routed(row.addr));
+        rows.filter_map(|row| Some((row.addr, row.state.mac()?.0)))
+            .filter(|(addr, mac)| FabricAddr::of(*mac).is_some() || self.has_neighbor(*addr))
+            .collect()
+    }
+
+    fn has_neighbor(&self, addr: IpAddr) -> bool {
+        self.accepted.contains_key(&Subject::Neighbor(addr))
+    }
+
+    /// Has the next [`Host::set`] set all entries again, and deletes neighbors of others that have a link address of the fabric:
+    /// such an address names an adjacency of a member. Returns messages.
+    pub(super) fn set_again(&mut self, control: &Control) -> Vec<String> {
+        self.again = self.accepted.keys().copied().collect();
+        let mut messages = Vec::new();
+        for (addr, mac) in self.neighbors(control) {
+            if self.has_neighbor(addr) {
+                continue;
+            }
+            let entry = Entry::Neighbor { addr, mac };
+            let request = entry.delete_request(self.next_seq(), self.link);
+            messages.push(match self.netlink.request(&request) {
+                Err(error) if !is_gone(&error) => {
+                    format!("cannot delete {entry}, which is not a member's: {}", words(&error))
+                }
+                _ => format!("{entry}, which is not a member's, is deleted"),
+            });
+        }
+        messages
     }
 
     /// Whether something was refused, and it is time to try it again.
@@ -129,14 +159,16 @@ impl Host {
     fn apply(&mut self, wanted: &BTreeSet<Entry>) -> Vec<String> {
         let mut refusals = Vec::new();
         for &entry in wanted {
-            let new = Accepted { entry, source: self.source(wanted, entry) };
-            if self.accepted.get(&entry.subject()) == Some(&new) {
+            let (subject, source) = (entry.subject(), self.source(wanted, entry));
+            let new = Accepted { entry, source };
+            if self.accepted.get(&subject) == Some(&new) && !self.again.contains(&subject) {
                 continue;
             }
             let request = new.set_request(self.next_seq(), self.link);
             match self.netlink.request(&request) {
                 Ok(()) => {
-                    self.accepted.insert(entry.subject(), new);
+                    self.accepted.insert(subject, new);
+                    self.again.remove(&subject);
                 }
                 Err(error) => refusals.push(format!("cannot set {entry}: {}", words(&error))),
             }
@@ -150,6 +182,7 @@ impl Host {
                 }
                 _ => {
                     self.accepted.remove(&entry.subject());
+                    self.again.remove(&entry.subject());
                 }
             }
         }
@@ -402,12 +435,52 @@ mod tests {
             assert!(host.is_known(&control));
             ip("neigh replace 192.0.2.7 lladdr 02:00:00:01:00:02 dev cluster0");
             assert!(hear(&mut control, &|_, control| !host.is_known(control)));
-            ip("neigh del 192.0.2.7 dev cluster0");
+            // It would be one for ever: it is deleted.
+            let deleted = host.set_again(&control);
+            let what =
+                "neighbor 192.0.2.7 at 02:00:00:01:00:02, which is not a member's, is deleted";
+            assert_eq!(deleted, [what]);
             assert!(hear(&mut control, &|_, control| host.is_known(control)));
             // What the kernel deleted is missed.
             ip("link set cluster0 down");
             ip("link set cluster0 up");
             assert!(hear(&mut control, &|_, control| !host.is_known(control)));
+        });
+    }
+
+    #[test]
+    fn what_the_kernel_lost_is_set_again_and_what_is_not_wanted_any_more_is_deleted() {
+        with_fabric(|link| {
+            let (v4, v6) = (fingerpost_lpm::v4().collect(), fingerpost_lpm::v6().collect());
+            let options = ControlOptions { v4, v6, connected_from_addresses: true };
+            let control = Control::new(options).unwrap();
+            let mut host = Host::new(link).unwrap();
+            let mut wanted = both_families();
+            assert_eq!(host.set(&wanted), [""; 0]);
+            let all = shown();
+            ip("neigh del 10.1.0.5 dev cluster0");
+            ip("route del 10.1.0.0/24 proto 0x66");
+            ip("addr del 2001:db8::1/128 dev cluster0");
+            assert_eq!(host.set_again(&control), [""; 0]);
+            assert_eq!(host.set(&wanted), [""; 0]);
+            assert_eq!(shown(), all);
+            let sent = host.seq;
+            assert_eq!((host.set(&wanted), host.seq), (Vec::new(), sent), "once");
+            // What the members announce changes at the same time.
+            assert_eq!(host.set_again(&control), [""; 0]);
+            assert!(wanted.remove(&neighbor("10.1.0.5", 7, 2)));
+            assert!(wanted.remove(&route("10.1.0.5", 32, None)));
+            assert_eq!(host.set(&wanted), [""; 0]);
+            let [_, neighbors, routes4, _] = shown();
+            assert_eq!((neighbors.len(), routes4.len()), (2, 3), "{neighbors:?} {routes4:?}");
+            // What is refused is tried again.
+            assert_eq!(host.set_again(&control), [""; 0]);
+            ip("link set cluster0 down");
+            assert_ne!(host.set(&wanted), [""; 0]);
+            ip("link set cluster0 up");
+            assert_eq!(host.set(&wanted), [""; 0]);
+            let again = shown();
+            assert_eq!((&again[0], &again[1..3]), (&all[0], &[neighbors, routes4][..]));
         });
     }
 

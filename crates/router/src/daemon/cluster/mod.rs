@@ -8,6 +8,7 @@
 //! Cost:   a thread for the probes and one for the store; what follows links and members runs when they change.
 
 mod host;
+mod in_kernel;
 mod kept;
 mod membership;
 mod own;
@@ -39,13 +40,12 @@ use fingerpost_packet::graph::worker::clock_start;
 use fingerpost_packet::router_graph::Addition;
 use fingerpost_route::{Control, LinkState};
 
-use self::host::Host;
+use self::in_kernel::{InKernel, Known};
 use self::kept::Kept;
 use self::membership::{Joined, View};
 use self::own::Own;
 pub(super) use self::ports::ClusterPorts;
 use self::status::Loads;
-use self::wanted::{Reach, entries};
 use super::ports::Interfaces;
 use crate::config::{Cluster, Config, Interface, Mode};
 use crate::{privilege, registry};
@@ -63,10 +63,6 @@ const DRAIN_INTERVALS: u32 = 4;
 /// Longest that the start of a router waits for its place in the store, above the TTL: the record of a start that crashed
 /// is there until then.
 const JOIN: Duration = Duration::from_secs(5);
-
-/// Time between two looks whether the host's kernel still has what it accepted, and after which what it has lost is set again.
-const KERNEL_LOOK: Duration = Duration::from_secs(1);
-const KERNEL_LOST: Duration = Duration::from_secs(5);
 
 /// Least time between two looks at what this node announces.
 const ANNOUNCE: Duration = Duration::from_millis(200);
@@ -102,21 +98,12 @@ pub(super) struct Node {
     membership: Arc<Membership>,
     /// Where the members come from, unless it is the configuration.
     store: Option<Announcer>,
-    /// Random number of this start.
-    boot: u32,
     /// One more than the greatest number that a member ever had.
     numbers: usize,
     fabric: Arc<Fabric>,
     ports: Arc<ClusterPorts>,
-    /// What the host's kernel has of the other members, once the fabric interface is known.
-    host: Option<Host>,
+    in_kernel: InKernel,
     probes: Option<Probes>,
-    reach: Reach,
-    /// Whether the epochs of the others' records wait until the control side has their neighbors.
-    awaited: bool,
-    /// When the neighbors of the control side were compared last, and since when some are not those that the kernel accepted.
-    compared: Instant,
-    differs_since: Option<Instant>,
     drain: Drain,
     loads: Loads,
 }
@@ -158,9 +145,8 @@ impl Node {
         config: &Cluster,
         interfaces: &Interfaces,
     ) -> Result<Self, ClusterError> {
-        let boot = boot();
         let (membership, store) = match config.has_store() {
-            true => join(config, boot).map(|(members, joined)| (members, Some(joined)))?,
+            true => join(config, boot()).map(|(members, joined)| (members, Some(joined)))?,
             false => (Arc::new(config.membership().map_err(ClusterError::Members)?), None),
         };
         let own = own(&membership, config);
@@ -207,19 +193,14 @@ impl Node {
         });
         let (config, ports) = (config.clone(), Arc::new(ports));
         let mut node = Self {
+            in_kernel: InKernel::new(config.interface.clone()),
             config,
             membership,
             store,
-            boot,
             numbers: numbers_in_use,
             fabric,
             ports,
-            host: None,
             probes: None,
-            reach: Reach::default(),
-            awaited: false,
-            compared: Instant::now(),
-            differs_since: None,
             drain: Drain::default(),
             loads: Loads::new(),
         };
@@ -277,7 +258,7 @@ impl Node {
         Local {
             number: self.fabric.settings.node,
             name: self.config.node.clone(),
-            boot: self.boot,
+            boot: self.store.as_ref().map_or_else(boot, |store| store.own.record().boot),
             digest: self.config.digest(),
             members: match self.store {
                 Some(_) => 0,
@@ -290,7 +271,7 @@ impl Node {
 
     /// Whether the fabric interface is known, and the host's kernel has its routes.
     pub(super) fn has_interface(&self) -> bool {
-        self.host.is_some()
+        self.in_kernel.has_interface()
     }
 
     /// Follows the store, and has the host's kernel reach the other members by the fabric interface once that is there.
@@ -301,35 +282,19 @@ impl Node {
         self.follow_parameters();
         let mut changed = self.follow_members();
         changed |= self.announce(control);
-        let name = &self.config.interface;
-        let found = control.links().find(|(_, _, state)| state.name == *name && state.up);
-        let Some((link, ..)) = found else {
-            // The kernel has deleted the routes of an interface that is down.
-            self.host = None;
-            return Vec::new();
-        };
-        changed |= self.reach.follow(&self.fabric, &self.membership, Instant::now());
-        let is_whole = |host: &Host| host.link() == link && !host.is_due(Instant::now());
-        if !changed && self.host.as_ref().is_some_and(is_whole) {
-            return self.compare(control);
-        }
-        let host = match self.host.take().filter(|host| host.link() == link) {
-            Some(host) => Ok(host),
-            None => Host::new(link),
-        };
-        let mut host = match host {
-            Ok(host) => host,
-            Err(error) => return vec![format!("{name}: {error}")],
-        };
         let own = match &self.store {
             Some(store) => Cow::Borrowed(store.own.record()),
             None => Cow::Owned(Record { number: self.fabric.settings.node, ..Record::default() }),
         };
-        let wanted = entries(&self.membership, &own, |node| self.reach.is_lost(node));
-        let refused = host.set(&wanted);
-        self.host = Some(host);
-        self.awaited = self.store.is_some();
-        refused.into_iter().map(|why| format!("{name}: {why}")).collect()
+        let (membership, fabric) = (&self.membership, &self.fabric);
+        let known = Known { membership, own: &own, fabric };
+        let (messages, is_there) = self.in_kernel.follow(control, &known, changed);
+        // What names the indices of a record names its epoch from now on. Under a later epoch, the index of an adjacency
+        // that is not known yet to be gone could be another neighbor's.
+        if is_there && self.store.is_some() {
+            self.others().for_each(|record| self.fabric.set_epoch(record.number, record.epoch));
+        }
+        messages
     }
 
     fn others(&self) -> impl Iterator<Item = &Record> {
@@ -366,33 +331,6 @@ impl Node {
             }
         }
         true
-    }
-
-    /// Looks whether the control side has the neighbors that the kernel accepted. Returns messages.
-    fn compare(&mut self, control: &Control) -> Vec<String> {
-        let now = Instant::now();
-        if !self.awaited && now.saturating_duration_since(self.compared) < KERNEL_LOOK {
-            return Vec::new();
-        }
-        self.compared = now;
-        if self.host.as_ref().is_some_and(|host| host.is_known(control)) {
-            self.differs_since = None;
-            // What names the indices of a record names its epoch from now on. Under a later epoch, the index of an adjacency
-            // that is not known yet to be gone could be another neighbor's.
-            if std::mem::take(&mut self.awaited) {
-                self.others().for_each(|record| self.fabric.set_epoch(record.number, record.epoch));
-            }
-            return Vec::new();
-        }
-        if now.saturating_duration_since(*self.differs_since.get_or_insert(now)) < KERNEL_LOST {
-            return Vec::new();
-        }
-        // Such as those of an interface that went down and came up between two looks.
-        (self.differs_since, self.host) = (None, None);
-        let name = &self.config.interface;
-        vec![format!(
-            "{name}: the kernel's neighbors are not those of the members: all are set again"
-        )]
     }
 
     /// Lets go of announced indices whose adjacency is gone: after each commit, before the adjacency can be another one's.

@@ -60,6 +60,31 @@ pub(super) struct Failed {
     error: OpenError,
 }
 
+/// Result of a job that is yet to come. A job that panics, or that no thread takes, has failed.
+struct Pending<F: FnOnce(OpenError) -> Failed> {
+    link: u32,
+    to: Sender<Made>,
+    failed: Option<F>,
+}
+
+impl<F: FnOnce(OpenError) -> Failed> Pending<F> {
+    fn send(mut self, made: Result<Ready, OpenError>) {
+        let Some(failed) = self.failed.take() else { return };
+        let made = made.map_err(|error| Box::new(failed(error)));
+        // Nobody waits for it once the run ends: then its frames are the kernel's again.
+        let _ = self.to.send((self.link, Box::new(made)));
+    }
+}
+
+impl<F: FnOnce(OpenError) -> Failed> Drop for Pending<F> {
+    fn drop(&mut self) {
+        if let Some(failed) = self.failed.take() {
+            let failed = Box::new(failed(OpenError::Unfinished));
+            let _ = self.to.send((self.link, Box::new(Err(failed))));
+        }
+    }
+}
+
 impl Default for Opening {
     fn default() -> Self {
         let (to, from) = channel();
@@ -89,16 +114,16 @@ impl Opening {
         !self.made.is_empty()
     }
 
-    /// Has an interface made.
+    /// Has an interface made: `failed` makes the failure of an error.
     fn make(
         &mut self,
         link: u32,
-        make: impl FnOnce() -> Result<Ready, Box<Failed>> + Send + 'static,
+        failed: impl FnOnce(OpenError) -> Failed + Send + 'static,
+        make: impl FnOnce() -> Result<Ready, OpenError> + Send + 'static,
     ) {
         self.links.insert(link);
-        let to = self.to.clone();
-        // Nobody waits for it once the run ends: then its frames are the kernel's again.
-        let job = move || drop(to.send((link, Box::new(make()))));
+        let result = Pending { link, to: self.to.clone(), failed: Some(failed) };
+        let job = move || result.send(make());
         match &self.runner {
             Some(runner) => runner.run(job),
             None => job(),
@@ -188,8 +213,8 @@ impl Interfaces {
                 let order = self.order((link, port), state, (mode, found), workers);
                 let state = state.clone();
                 self.note_opening(link, port, state.clone());
-                let failed = move |error| Box::new(Failed { port, state, adopted, error });
-                self.opening.make(link, move || order.make().map_err(failed));
+                let failed = move |error| Failed { port, state, adopted, error };
+                self.opening.make(link, failed, move || order.make());
             }
             Err(reason) => {
                 self.refuse((link, port), state, adopted, reason);
@@ -283,7 +308,9 @@ impl Interfaces {
             ready.tries += 1;
             let forwarder = self.datapath.guard.clone();
             self.note_opening(link, ready.port, ready.state.clone());
-            self.opening.make(link, move || {
+            let (port, state, adopted) = (ready.port, ready.state.clone(), ready.adopted);
+            let failed = move |error| Failed { port, state, adopted, error };
+            self.opening.make(link, failed, move || {
                 if let Some(forwarder) = &forwarder {
                     ready.program = ready.program.map(|program| forwarder.make_ready(program));
                 }
@@ -551,6 +578,8 @@ pub(super) enum OpenError {
         "its MTU of {0} bytes is more than the frames of this run hold: restart to take it over"
     )]
     Mtu(u32),
+    #[error("the thread that makes its program and sockets has failed: standard error has why")]
+    Unfinished,
 }
 
 impl OpenError {
@@ -565,7 +594,7 @@ impl OpenError {
             Self::Xdp(error) => error.is_permission(),
             Self::Device(error) => error.is_permission(),
             Self::Queues(error) => error.kind() == std::io::ErrorKind::PermissionDenied,
-            Self::Forward(_) | Self::Mtu(_) | Self::Socket(_) => false,
+            Self::Forward(_) | Self::Mtu(_) | Self::Socket(_) | Self::Unfinished => false,
         }
     }
 }
@@ -573,6 +602,23 @@ impl OpenError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_job_that_panics_or_is_not_taken_leaves_no_interface_as_being_made() {
+        let panics = Runner::new(|job| drop(std::thread::spawn(job).join()));
+        for runner in [panics, Runner::new(drop)] {
+            let mut opening = Opening { runner: Some(runner), ..Opening::default() };
+            let state = LinkState::default();
+            let failed = move |error| Failed { port: 3, state, adopted: false, error };
+            opening.make(7, failed, || panic!("as wanted"));
+            assert!(opening.has(7));
+            let made = opening.take_made();
+            let [(7, made)] = &made[..] else { panic!("{} made", made.len()) };
+            let failed = made.as_ref().as_ref().err().expect("it was not made");
+            assert!(failed.port == 3 && matches!(failed.error, OpenError::Unfinished));
+            assert!(!opening.has(7));
+        }
+    }
 
     #[test]
     fn rings_of_many_queues_are_shorter() {

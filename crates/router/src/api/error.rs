@@ -28,6 +28,8 @@ pub(crate) enum Code {
     Timeout,
     /// The request is valid but cannot be carried out; nothing was changed.
     Refused,
+    /// The request was carried out, but what it changed could not be written: a restart may not find it.
+    Unsaved,
     /// All connections are in use.
     Busy,
     /// The daemon is stopping.
@@ -46,6 +48,7 @@ impl Code {
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Timeout => StatusCode::REQUEST_TIMEOUT,
             Self::Refused => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::Unsaved => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Busy | Self::Stopping => StatusCode::SERVICE_UNAVAILABLE,
         }
     }

@@ -355,6 +355,7 @@ impl Backend for Daemon {
         by: Requester,
         prepared: u64,
     ) -> Result<ConfigApplied, ApiError> {
+        self.settings.lasting.begin();
         let preparing = self.requests.preparations.take(prepared);
         self.apply(wanted, by, preparing.as_ref().and_then(features::prepared))
     }
@@ -372,21 +373,23 @@ impl Backend for Daemon {
     }
 
     fn confirm_config(&mut self, by: &Requester) -> Result<ConfigEntry, ApiError> {
+        self.settings.lasting.begin();
         self.confirm(by)
     }
 
     fn undo_config(&mut self, by: &Requester) -> Result<ConfigApplied, ApiError> {
+        self.settings.lasting.begin();
         self.roll_back(&format!("by {by}"))
     }
 
     fn flush_history(&self) -> Option<Job<()>> {
         let flush = self.settings.lasting.flush()?;
         Some(Box::new(move || {
-            let refused = |words| {
+            let unsaved = |words| {
                 let words = format!("done, but a restart may not find it: {words}");
-                ApiError::new(Code::Refused, words)
+                ApiError::new(Code::Unsaved, words)
             };
-            flush().map_err(refused)
+            flush().map_err(unsaved)
         }))
     }
 

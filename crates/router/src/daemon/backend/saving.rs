@@ -48,9 +48,9 @@ impl Daemon {
     fn write_saved(&self) -> Job<()> {
         let written = self.settings.lasting.write_saved();
         Box::new(move || {
-            let refused =
-                |words| ApiError::new(Code::Refused, format!("changed, but not saved: {words}"));
-            written.map_or(Ok(()), |written| written().map_err(refused))
+            let unsaved =
+                |words| ApiError::new(Code::Unsaved, format!("changed, but not saved: {words}"));
+            written.map_or(Ok(()), |written| written().map_err(unsaved))
         })
     }
 

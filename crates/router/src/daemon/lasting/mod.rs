@@ -250,8 +250,15 @@ impl Lasting {
         }
     }
 
+    /// Begins a change of the configuration: [`Lasting::flush`] has the errors since.
+    pub(super) fn begin(&self) {
+        if let Some(folder) = &self.folder {
+            folder.begin();
+        }
+    }
+
     /// Waits, when it is called, until all of it is written; `None` without a state folder. Fails with the first error since
-    /// the last time.
+    /// [`Lasting::begin`] or the last time.
     pub(super) fn flush(&self) -> Option<impl FnOnce() -> Result<(), String> + Send + use<>> {
         self.folder.as_ref().map(StateFolder::flush)
     }

@@ -21,11 +21,17 @@ const USUAL: &str = "/var/lib/fingerpost";
 /// How long a daemon waits for the one before it to end.
 const LONGEST_TURN: Duration = Duration::from_secs(2);
 
-/// One file to be written, or to be deleted where there is no text; without a name only an answer is wanted.
-struct Order {
-    name: String,
-    text: Option<String>,
-    done: Option<Sender<Result<(), String>>>,
+/// Where a result goes: why something could not be written.
+type Done = Sender<Result<(), String>>;
+
+/// What the thread is to do.
+enum Order {
+    /// Write a file, or delete it where there is no text. Without somebody who waits for it an error is kept.
+    File { name: String, text: Option<String>, done: Option<Done> },
+    /// Forget errors that were kept: a change begins.
+    Begin,
+    /// Report the first error of a file that was kept.
+    Flush(Done),
 }
 
 /// A state folder that no other daemon has.
@@ -126,7 +132,7 @@ impl StateFolder {
 
     /// Has a file written, or deleted where there is no text. An error is a message: [`StateFolder::take_errors`].
     pub(super) fn write(&self, name: &str, text: Option<String>) {
-        self.order(Order { name: name.to_owned(), text, done: None });
+        self.order(Order::File { name: name.to_owned(), text, done: None });
     }
 
     /// Has a file written or deleted; what this returns waits until that is done.
@@ -136,14 +142,21 @@ impl StateFolder {
         text: Option<String>,
     ) -> impl FnOnce() -> Result<(), String> + Send + use<> {
         let (done, result) = mpsc::channel();
-        self.order(Order { name: name.to_owned(), text, done: Some(done) });
-        move || result.recv().unwrap_or_else(|_| Err("nobody writes state any more".to_owned()))
+        self.order(Order::File { name: name.to_owned(), text, done: Some(done) });
+        result_of(result)
+    }
+
+    /// Begins a change: errors of files before it are not errors of it.
+    pub(super) fn begin(&self) {
+        self.order(Order::Begin);
     }
 
     /// Waits, when it is called, until everything that was ordered before is written; fails with the first error of a file since
-    /// the last time, which is a message as well.
+    /// [`StateFolder::begin`] or the last time, which is a message as well.
     pub(super) fn flush(&self) -> impl FnOnce() -> Result<(), String> + Send + use<> {
-        self.write_now("", None)
+        let (done, result) = mpsc::channel();
+        self.order(Order::Flush(done));
+        result_of(result)
     }
 
     fn order(&self, order: Order) {
@@ -169,14 +182,29 @@ impl Drop for StateFolder {
     }
 }
 
+/// Waits, when it is called, for the result of an order.
+fn result_of(result: Receiver<Result<(), String>>) -> impl FnOnce() -> Result<(), String> + Send {
+    move || result.recv().unwrap_or_else(|_| Err("nobody writes state any more".to_owned()))
+}
+
 /// Writes files, until nobody orders any more.
 fn carry_out(folder: &Path, queue: &Receiver<Order>, errors: &Mutex<Vec<String>>) {
-    // Of those that nobody waits for, for the next one who waits for all.
     let mut first = None;
-    while let Ok(Order { name, text, done }) = queue.recv() {
+    for order in queue {
+        let (name, text, done) = match order {
+            Order::File { name, text, done } => (name, text, done),
+            Order::Begin => {
+                first = None;
+                continue;
+            }
+            Order::Flush(done) => {
+                // Who does not wait any more has left, here and below.
+                let _ = done.send(first.take().map_or(Ok(()), Err));
+                continue;
+            }
+        };
         let path = folder.join(&name);
         let written = match text {
-            _ if name.is_empty() => first.take().map_or(Ok(()), Err),
             Some(text) => whole(&path, &text).and_then(|()| sync(folder)),
             None => match fs::remove_file(&path) {
                 Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
@@ -185,7 +213,6 @@ fn carry_out(folder: &Path, queue: &Receiver<Order>, errors: &Mutex<Vec<String>>
             },
         };
         match done {
-            // Who does not wait any more has left.
             Some(done) => drop(done.send(written)),
             None => {
                 let error = written.err();
@@ -255,7 +282,12 @@ mod tests {
         let failed = folder.flush()().unwrap_err();
         assert!(failed.contains("no/folder: No such file"), "{failed}");
         folder.flush()().unwrap();
-        assert_eq!(folder.take_errors().len(), 1);
+        // A change hours later has nothing to do with it.
+        folder.write("no/folder", Some(String::new()));
+        folder.begin();
+        folder.write("config-1", Some("one".into()));
+        folder.flush()().unwrap();
+        assert_eq!(folder.take_errors().len(), 2);
         let mode = fs::metadata(path.join("config-1")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         drop(folder);

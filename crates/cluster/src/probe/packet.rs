@@ -5,7 +5,7 @@
 //!         and the rest is what an IGP would flood: the state of the node and its links.
 //!
 //! ```text
-//!  0  version, 1 | 1 state: 1 active, 2 draining | 2-3 members | 4-7 boot id | 8-11 sequence number
+//!  0  version, 1 | 1 state: 1 active, 2 draining, 3 leaving | 2-3 members | 4-7 boot id | 8-11 sequence number
 //! 12-15 digest of the settings | 16-19 boot id last received from the receiver, 0 for none | 20 adjacency epoch
 //! 21  length of the name, then the name | 2 bytes: number of bits, then the bits: links that are up, by node number
 //! ```
@@ -32,6 +32,8 @@ pub enum Service {
     Active,
     /// Packets whose path leads over it already.
     Draining,
+    /// None soon: it is about to stop, and is neither an intermediate nor an egress any more.
+    Leaving,
 }
 
 /// Payload of a probe.
@@ -168,6 +170,7 @@ impl<'a> Probe<'a> {
         let service = match fixed[1] {
             1 => Service::Active,
             2 => Service::Draining,
+            3 => Service::Leaving,
             other => return Err(PacketError::State(other)),
         };
         let members = u16::from_be_bytes([fixed[2], fixed[3]]);
@@ -215,6 +218,7 @@ impl<'a> Probe<'a> {
         into.push(match self.service {
             Service::Active => 1,
             Service::Draining => 2,
+            Service::Leaving => 3,
         });
         into.extend(self.members.to_be_bytes());
         for word in [self.boot, self.sequence, self.digest, self.received] {
@@ -312,6 +316,13 @@ mod tests {
         let up: Vec<_> = (0..30).filter(|&node| read.up.has(node)).collect();
         assert_eq!(up, [1, 2, 8]);
         assert!(!read.up.is_empty());
+        for (state, service) in [(1, Service::Active), (3, Service::Leaving)] {
+            padded[1] = state;
+            assert_eq!(Probe::parse(&padded).unwrap().service, service);
+            let mut written = Vec::new();
+            Probe { service, ..probe() }.write(&mut written);
+            assert_eq!(written[1], state);
+        }
     }
 
     #[test]
@@ -323,6 +334,7 @@ mod tests {
         };
         assert_eq!(with(0, 2), PacketError::Version(2));
         assert_eq!(with(1, 0), PacketError::State(0));
+        assert_eq!(with(1, 4), PacketError::State(4));
         assert_eq!(with(2, 0xff), PacketError::Members(0xff04));
         assert_eq!(with(22, 0xff), PacketError::Name);
         assert_eq!(with(21, 0), PacketError::Name);

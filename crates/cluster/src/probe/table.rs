@@ -155,6 +155,11 @@ impl Table {
         self.nodes.get(usize::from(node)).map_or(0, |node| node.epoch)
     }
 
+    /// Whether a node last announced that it is about to stop.
+    pub fn is_leaving(&self, node: NodeId) -> bool {
+        self.nodes.get(usize::from(node)).is_some_and(|node| node.service == Service::Leaving)
+    }
+
     /// All sessions, each with the index of its interface.
     pub fn sessions(&self) -> impl Iterator<Item = (usize, &Session)> {
         self.links
@@ -331,7 +336,7 @@ impl Table {
             let state = match self.nodes.get(usize::from(node)) {
                 Some(known) if known.member && has(&reached, node) => match known.service {
                     Service::Active => NodeState::Active,
-                    Service::Draining => NodeState::Draining,
+                    Service::Draining | Service::Leaving => NodeState::Draining,
                 },
                 _ => NodeState::Down,
             };
@@ -596,9 +601,15 @@ mod tests {
         net.cut.extend([(1, 2), (2, 1)]);
         net.until(|net| !net.members(1).direct(1, 2));
         assert_eq!(net.members(1).node(2), NodeState::Draining);
+        let leaves = |net: &Net| [0, 2, 3].map(|node: usize| net.tables[node].is_leaving(2));
+        assert_eq!(leaves(&net), [false; 3]);
+        net.tables[1].set_service(Service::Leaving);
+        net.until(|net| leaves(net)[1..] == [true; 2]);
+        assert_eq!(net.members(3).node(2), NodeState::Draining);
         net.tables[1].set_service(Service::Active);
         net.cut.clear();
         net.until(Net::all_up);
+        assert_eq!(leaves(&net), [false; 3]);
     }
 
     #[test]

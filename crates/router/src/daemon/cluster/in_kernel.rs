@@ -11,6 +11,7 @@ use fingerpost_cluster::store::member::{Membership, Record};
 use fingerpost_route::Control;
 
 use super::host::Host;
+use super::ports::ClusterPorts;
 use super::wanted::{Reach, entries};
 
 /// Time between two looks whether the host's kernel still has what it accepted, and after which what it has lost is set again.
@@ -24,6 +25,8 @@ pub(super) struct Known<'a> {
     pub(super) own: &'a Record,
     /// Which members are up.
     pub(super) fabric: &'a Fabric,
+    /// Which of these are about to stop.
+    pub(super) ports: &'a ClusterPorts,
 }
 
 /// What the host's kernel has of the other members.
@@ -69,7 +72,8 @@ impl InKernel {
             return (Vec::new(), false);
         };
         let now = Instant::now();
-        let changed = self.reach.follow(known.fabric, known.membership, now) || changed;
+        let is_leaving = |node| known.ports.is_leaving(node);
+        let changed = self.reach.follow(known.fabric, known.membership, is_leaving, now) || changed;
         let is_whole = |host: &Host| host.link() == link && !host.is_due(now);
         let is_whole = !changed && self.host.as_ref().is_some_and(is_whole);
         let mut lost = false;

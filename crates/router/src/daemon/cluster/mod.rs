@@ -60,6 +60,10 @@ const PRIORITY: u8 = 1;
 /// theirs is on a link to it.
 const DRAIN_INTERVALS: u32 = 4;
 
+/// How long it waits besides: turns of the others' control threads, and of the routing daemons beside them, which find other
+/// egress nodes.
+const WITHDRAWAL: Duration = Duration::from_millis(500);
+
 /// Longest that the start of a router waits for its place in the store, above the TTL: the record of a start that crashed
 /// is there until then.
 const JOIN: Duration = Duration::from_secs(5);
@@ -243,7 +247,7 @@ impl Node {
                 // With a store the epoch goes with the record that is followed: a later one names other indices.
                 fabric.set_epoch(node, table.epoch(node));
             }
-            ports.follow(members, |node| table.egress(node));
+            ports.follow(members, |node| table.egress(node), |node| table.is_leaving(node));
             fabric.set_members(members.clone());
         });
         let probes = probes.map_err(ClusterError::Probes)?;
@@ -286,8 +290,8 @@ impl Node {
             Some(store) => Cow::Borrowed(store.own.record()),
             None => Cow::Owned(Record { number: self.fabric.settings.node, ..Record::default() }),
         };
-        let (membership, fabric) = (&self.membership, &self.fabric);
-        let known = Known { membership, own: &own, fabric };
+        let (membership, fabric, ports) = (&self.membership, &self.fabric, &self.ports);
+        let known = Known { membership, own: &own, fabric, ports };
         let (messages, is_there) = self.in_kernel.follow(control, &known, changed);
         // What names the indices of a record names its epoch from now on. Under a later epoch, the index of an adjacency
         // that is not known yet to be gone could be another neighbor's.
@@ -388,14 +392,14 @@ impl Node {
         }
     }
 
-    /// Drains this node, and waits until the others have noticed. Workers continue meanwhile.
+    /// Announces that this node is about to stop, and waits until the others have noticed and withdrawn their routes by it.
+    /// Workers continue meanwhile.
     pub(super) fn leave(&mut self) {
         self.drain.here = true;
-        self.announce_drain();
-        if self.probes.is_some() {
-            std::thread::sleep(Duration::from_millis(
-                u64::from(self.config.probe_ms) * u64::from(DRAIN_INTERVALS),
-            ));
+        if let Some(probes) = &self.probes {
+            let interval = Duration::from_millis(self.config.probe_ms.into());
+            probes.look(|table| table.set_service(Service::Leaving));
+            std::thread::sleep(interval * DRAIN_INTERVALS + WITHDRAWAL);
         }
         if let Some(store) = &self.store {
             store.joined.leave();

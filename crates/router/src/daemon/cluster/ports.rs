@@ -40,6 +40,8 @@ struct State {
     internal: Vec<Internal>,
     /// Interface by which each node is reached, as the probes chose it.
     chosen: Vec<Option<usize>>,
+    /// Nodes that are about to stop.
+    leaving: Vec<NodeId>,
     /// Numbers of the members by id.
     numbers: BTreeMap<String, NodeId>,
     /// Rate of all links, in place of those of the configuration.
@@ -80,6 +82,7 @@ impl ClusterPorts {
         let state = State {
             internal: internal.collect(),
             chosen: Vec::new(),
+            leaving: Vec::new(),
             numbers: BTreeMap::new(),
             rate_bps: None,
         };
@@ -180,11 +183,22 @@ impl ClusterPorts {
         state.rate_bps.or_else(|| state.internal.iter().filter_map(|link| link.rate_bps).min())
     }
 
-    /// The probes found these members, and these interfaces for them.
-    pub(super) fn follow(&self, members: &Members, egress: impl Fn(NodeId) -> Option<usize>) {
+    /// The probes found these members, these interfaces for them, and that some are about to stop.
+    pub(super) fn follow(
+        &self,
+        members: &Members,
+        egress: impl Fn(NodeId) -> Option<usize>,
+        is_leaving: impl Fn(NodeId) -> bool,
+    ) {
         let mut state = self.state();
         state.chosen = members.all().map(egress).collect();
+        state.leaving = members.all().filter(|&node| is_leaving(node)).collect();
         self.set_links(&state);
+    }
+
+    /// Whether a node is about to stop, as the probes found.
+    pub(super) fn is_leaving(&self, node: NodeId) -> bool {
+        self.state().leaving.contains(&node)
     }
 
     fn set_links(&self, state: &State) {
@@ -259,7 +273,7 @@ mod tests {
         let (ports, members) = (ports(), Members::equal(3));
         let used = |node| ports.fabric.links.usable(node).map(|link| link.port);
         let found = |members: &Members| {
-            ports.follow(members, |node| (node != 1).then_some(0));
+            ports.follow(members, |node| (node != 1).then_some(0), |node| node == 2);
             ports.fabric.set_members(members.clone());
         };
         ports.open("in0", 5);
@@ -279,5 +293,6 @@ mod tests {
         less.set_node(2, NodeState::Down);
         found(&less);
         assert_eq!([used(0), used(2)], [Some(6), None]);
+        assert_eq!([0, 1, 2].map(|node| ports.is_leaving(node)), [false, false, true]);
     }
 }

@@ -23,8 +23,8 @@ use super::own;
 /// a busy host may cause by itself, must not. Packets take other paths or are dropped meanwhile.
 const HOLD: Duration = Duration::from_secs(1);
 
-/// Which members were reached at some time, and which of these no longer are: routing daemons are to take them out of their
-/// next hops, and at the start they are to find all of them.
+/// Which members were reached at some time, and which of these no longer are, or are about to stop: routing daemons are to take
+/// them out of their next hops, and at the start they are to find all of them.
 #[derive(Default)]
 pub(super) struct Reach {
     reached: BTreeSet<NodeId>,
@@ -38,6 +38,7 @@ impl Reach {
         &mut self,
         fabric: &Fabric,
         membership: &Membership,
+        is_leaving: impl Fn(NodeId) -> bool,
         now: Instant,
     ) -> bool {
         let mut reader = fabric.reader();
@@ -47,10 +48,17 @@ impl Reach {
         self.reached.retain(known);
         let (down, up): (Vec<_>, Vec<_>) =
             members.all().filter(known).partition(|&node| members.node(node) == NodeState::Down);
-        self.follow_states(&up, &down, now)
+        let leaving: Vec<_> = up.iter().copied().filter(|&node| is_leaving(node)).collect();
+        self.follow_states(&up, &down, &leaving, now)
     }
 
-    fn follow_states(&mut self, up: &[NodeId], down: &[NodeId], now: Instant) -> bool {
+    fn follow_states(
+        &mut self,
+        up: &[NodeId],
+        down: &[NodeId],
+        leaving: &[NodeId],
+        now: Instant,
+    ) -> bool {
         self.reached.extend(up);
         self.down.retain(|node, _| down.contains(node));
         for &node in down.iter().filter(|node| self.reached.contains(node)) {
@@ -58,7 +66,10 @@ impl Reach {
         }
         let held = |since: &Instant| now.saturating_duration_since(*since) < HOLD;
         let lost = self.down.iter().filter(|(_, since)| !held(since)).map(|(&node, _)| node);
-        let lost: BTreeSet<NodeId> = lost.collect();
+        // Those that are about to stop forward until the routes by them are withdrawn.
+        let stays = self.lost.iter().filter(|node| down.contains(node));
+        let lost: BTreeSet<NodeId> =
+            lost.chain(leaving.iter().copied()).chain(stays.copied()).collect();
         let changed = lost != self.lost;
         self.lost = lost;
         changed
@@ -197,16 +208,20 @@ mod tests {
     fn a_member_is_lost_after_a_second_and_returns_at_once() {
         let (mut reach, start) = (Reach::default(), Instant::now());
         let after = |ms| start + Duration::from_millis(ms);
-        assert!(!reach.follow_states(&[1, 2], &[3], start));
+        assert!(!reach.follow_states(&[1, 2], &[3], &[], start));
         // A short interruption, and another one right after it.
         for (ms, down) in [(10, true), (900, true), (950, false), (960, true), (1_900, true)] {
             let states: [&[NodeId]; 2] = if down { [&[1], &[2, 3]] } else { [&[1, 2], &[3]] };
-            assert!(!reach.follow_states(states[0], states[1], after(ms)), "{ms}");
+            assert!(!reach.follow_states(states[0], states[1], &[], after(ms)), "{ms}");
         }
-        assert!(reach.follow_states(&[1], &[2, 3], after(1_960)));
+        assert!(reach.follow_states(&[1], &[2, 3], &[], after(1_960)));
         // One that never was there is not lost.
         assert_eq!([1, 2, 3].map(|node| reach.is_lost(node)), [false, true, false]);
-        assert!(reach.follow_states(&[1, 2], &[3], after(1_961)) && !reach.is_lost(2));
+        assert!(reach.follow_states(&[1, 2], &[3], &[], after(1_961)) && !reach.is_lost(2));
+        // One that is about to stop is lost at once, stays so when it has stopped, and is back when it is.
+        assert!(reach.follow_states(&[1, 2], &[3], &[2], after(1_970)) && reach.is_lost(2));
+        assert!(!reach.follow_states(&[1], &[2, 3], &[], after(1_980)) && reach.is_lost(2));
+        assert!(reach.follow_states(&[1, 2], &[3], &[], after(1_990)) && !reach.is_lost(2));
     }
 
     #[test]

@@ -274,7 +274,8 @@ pub enum SourceError {
 }
 
 impl SourceError {
-    fn io(name: &str, error: &std::io::Error) -> Self {
+    /// An error of the system about this input.
+    pub fn io(name: &str, error: &std::io::Error) -> Self {
         Self::Io { name: name.into(), kind: error.kind(), what: error.to_string() }
     }
 }

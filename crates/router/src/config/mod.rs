@@ -771,7 +771,7 @@ fn algorithm(name: &str, names: impl Iterator<Item = &'static str> + Clone) -> R
 }
 
 /// Whether a file can be read.
-fn readable(path: &Path) -> std::io::Result<()> {
+pub(crate) fn readable(path: &Path) -> std::io::Result<()> {
     input::open(path, MOST_STREAM_BYTES).map(drop)
 }
 

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
-use fingerpost_lpm::input::{self, MOST_STREAM_BYTES};
 use fingerpost_route::bgp::ribs::Limits;
 use fingerpost_route::source::{
     RouteSource, SessionSpec, SourceError, SourceKind, SourceSpec, Transport, file, find,
@@ -17,7 +16,7 @@ use super::export::Exporter;
 use super::kernel::KernelSource;
 use super::sessions::{self, Listener, Player, SeatReport, Turn};
 use super::static_routes::{Probes, StaticRoutes};
-use crate::config::{Listen, Source};
+use crate::config::{Listen, Source, readable};
 
 /// Time for which routes stay without a session, unless configured: as long as a restart of a large router's daemons takes.
 const STALE_AFTER: Duration = Duration::from_secs(120);
@@ -476,12 +475,7 @@ pub(super) fn check_file(source: &Source) -> Result<(), SourceError> {
     else {
         return Ok(());
     };
-    let opened = input::open(path, MOST_STREAM_BYTES).map(drop);
-    opened.map_err(|error| SourceError::Io {
-        name: path.display().to_string(),
-        kind: error.kind(),
-        what: error.to_string(),
-    })
+    readable(path).map_err(|error| SourceError::io(&path.display().to_string(), &error))
 }
 
 /// Opens the files of a replay.

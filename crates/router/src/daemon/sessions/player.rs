@@ -20,6 +20,7 @@ use tracing::{info, warn};
 use super::session::{End, Session};
 use super::socket::Stream;
 use super::{BURST, SeatReport};
+use crate::config::readable;
 
 const PIECE_BYTES: usize = 64 << 10;
 
@@ -44,7 +45,7 @@ impl Player {
         files: Vec<PathBuf>,
     ) -> Result<Self, SourceError> {
         for file in &files {
-            input::open(file, MOST_STREAM_BYTES).map_err(|error| failed(file, &error))?;
+            readable(file).map_err(|error| failed(file, &error))?;
         }
         let start = || {
             let (ours, theirs) = UnixStream::pair()?;
@@ -55,11 +56,8 @@ impl Player {
             Ok((Stream::Unix(ours), mistakes))
         };
         let begun = Instant::now();
-        let (stream, mistakes) = start().map_err(|error: io::Error| SourceError::Io {
-            name: kind.name.into(),
-            kind: error.kind(),
-            what: error.to_string(),
-        })?;
+        let (stream, mistakes) =
+            start().map_err(|error: io::Error| SourceError::io(kind.name, &error))?;
         let session = Session::new(stream, (kind.open)(spec)?);
         Ok(Self { name: kind.name, session, mistakes, begun, has_ended: false })
     }
@@ -132,8 +130,7 @@ impl Player {
 }
 
 fn failed(file: &Path, error: &io::Error) -> SourceError {
-    let (name, kind, what) = (file.display().to_string(), error.kind(), error.to_string());
-    SourceError::Io { name, kind, what }
+    SourceError::io(&file.display().to_string(), error)
 }
 
 /// Writes the records of all files, until nobody reads them.

@@ -50,8 +50,8 @@ pub enum SnapshotError {
     /// There is no table of this number.
     #[error("there is no table {0}: a route or an interface makes one")]
     NoTable(u32),
-    /// There are 64.
-    #[error("64 readers go through the routes already: try again when one has finished")]
+    /// The limit of open snapshots is reached.
+    #[error("{} readers go through the routes already: try again when one has finished", MOST_OPEN)]
     TooMany,
     /// More changed ahead of the reader than is remembered.
     #[error("more prefixes changed ahead of the reader than are remembered: begin again")]

@@ -4,12 +4,12 @@ use std::io;
 
 use super::tcp::TlsFiles;
 
-/// TLS that there is never.
+/// TLS, which a build without it never has.
 #[derive(Debug)]
 pub(super) enum Tls {}
 
 impl Tls {
-    /// Refuses.
+    /// Refusal of the configuration.
     ///
     /// # Errors
     /// Always.
@@ -17,7 +17,7 @@ impl Tls {
         Err(io::Error::new(io::ErrorKind::Unsupported, "built without the cargo feature `tls`"))
     }
 
-    /// Stands for the real one.
+    /// TLS connection of a stream: there is none.
     pub(super) async fn accept<S>(&self, _: S) -> io::Result<S> {
         match *self {}
     }

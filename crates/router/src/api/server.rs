@@ -2,7 +2,7 @@
 //!
 //! One thread, one runtime. Whatever a client does (half a request, nothing at all, leaving in the
 //! middle) costs one of a bounded number of connections, whose place is taken by clients that send their
-//! requests (`connections.rs`); only a client that reads a stream may take as long as it likes.
+//! requests (`connections.rs`); only the time of a client that reads a stream is not bounded.
 
 use std::io::{self, Write};
 use std::os::unix::net::UnixListener;

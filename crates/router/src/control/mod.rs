@@ -169,7 +169,7 @@ pub(crate) struct ControlServer {
     /// Where it is: `127.0.0.1:1234`, or a path.
     place: String,
     /// Its Unix socket, whose file goes with it.
-    _claimed: Option<Claimed>,
+    claimed: Option<Claimed>,
 }
 
 impl ControlServer {
@@ -203,12 +203,12 @@ impl ControlServer {
             Serving::new(listener, options, service, clients).run(&woken);
         };
         let thread = std::thread::Builder::new().name("fingerpost-control".into()).spawn(serve)?;
-        Ok(Self { wake: Some(wake), thread: Some(thread), place, _claimed: claimed })
+        Ok(Self { wake: Some(wake), thread: Some(thread), place, claimed })
     }
 
     /// Its TCP port; `None` of a Unix socket.
     pub(crate) fn port(&self) -> Option<u16> {
-        let tcp = self._claimed.is_none();
+        let tcp = self.claimed.is_none();
         self.place.parse().ok().filter(|_| tcp).map(|place: SocketAddr| place.port())
     }
 

@@ -36,7 +36,7 @@ reasons! {
     LinkFull = "fabric_link_full", "Dropped: beyond the rate of the link to its egress node.";
 }
 
-/// How many reasons there are.
+/// Number of reasons.
 #[allow(clippy::cast_possible_truncation, reason = "a short list")]
 pub(super) const LEFT_ALONE: u32 = LeftAlone::ALL.len() as u32;
 
@@ -47,7 +47,7 @@ pub(super) const DROPS: &[LeftAlone] = LeftAlone::ALL.split_at(LeftAlone::Blackh
 const _: () = assert!(DROPS.len() <= 8);
 
 impl LeftAlone {
-    /// What the graph calls it where it is the packet's end; all others pass to the graph or the kernel.
+    /// Drop reason of the graph, where the packet is dropped; all others pass to the graph or the kernel.
     pub fn drop_reason(self) -> Option<DropReason> {
         match self {
             Self::Blackhole => Some(DropReason::Blackhole),

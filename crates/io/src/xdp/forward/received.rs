@@ -23,7 +23,7 @@ const DROPPED: usize = 8;
 /// Memories of ports that are gone which are still read, since a program may just be ending there.
 const MOST_GONE: usize = 16;
 
-/// Frames that arrived on one port and met its program.
+/// Frames of one port that its program received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Received {
     /// Frames that ended in the program: forwarded or dropped.

@@ -7,10 +7,12 @@
 //! ours (`outside.rs`); what each element takes is measured in turns of its own (`elements.rs`).
 
 mod chain;
+mod click;
 pub(crate) mod cluster;
 mod elements;
 pub(crate) mod features;
 mod filters;
+mod nat;
 mod outside;
 pub(crate) mod stream;
 pub(crate) mod world;
@@ -77,6 +79,10 @@ pub struct ForwardOptions {
     pub features: Vec<&'static Feature>,
     /// Whether what a packet costs a node of a cluster is measured too.
     pub cluster: bool,
+    /// Mappings of the tables of address translation, in runs of their own; 0 for none.
+    pub mappings: usize,
+    /// Whether short graphs of Click's users are measured too.
+    pub click: bool,
     /// Instead of measuring time: sends about that many packets of each run through
     /// [`counted_section`], for callgrind.
     pub instructions: Option<u64>,
@@ -101,6 +107,8 @@ impl Default for ForwardOptions {
             listed: 1_000_000,
             features: Vec::new(),
             cluster: false,
+            mappings: 0,
+            click: false,
             instructions: None,
         }
     }
@@ -463,6 +471,8 @@ pub fn forward(options: &ForwardOptions) -> Result<BenchDocument> {
         };
         prepare(table, options, &control, ports, algorithm, &mut prepared, &mut loops)?;
         filters::prepare(table, options, &control, ports, &mut prepared)?;
+        nat::prepare(table, options, &control, ports, &mut prepared)?;
+        click::prepare(table, options, &control, &mut prepared)?;
         prepare_features(table, options, &mut prepared)?;
         if options.cluster {
             cluster::prepare(table, options, &control, ports, &mut prepared)?;
@@ -561,6 +571,7 @@ fn measure(prepared: &mut Prepared, options: &ForwardOptions) -> Vec<Run> {
         run.set_samples(samples);
     }
     chain::predict(&mut runs);
+    nat::compare(&mut runs);
     if options.elements {
         let elements: Vec<_> = elements.into_iter().map(RefCell::into_inner).collect();
         runs.extend(elements.iter().flat_map(elements::Elements::runs));

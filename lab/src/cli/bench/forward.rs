@@ -29,6 +29,7 @@ pub(super) fn command() -> clap::Command {
   $ fingerpost-lab bench forward --table v4.txt.xz --destinations 256 --repeat 21 --json
   $ fingerpost-lab bench forward --table v4.txt.xz --peers dpdk
   $ fingerpost-lab bench forward --table v4.txt.xz --filters 3
+  $ fingerpost-lab bench forward --table v4.txt.xz --stream prefix --nat 10000000 --click --peers dpdk
   $ fingerpost-lab bench forward --table v4.txt.xz --path xdp --features urpf,source-filter,acl
   $ fingerpost-lab bench forward --table v4.txt.xz --path afxdp,tap,ring --peers testpmd,kernel
 
@@ -104,6 +105,13 @@ struct Forward {
     /// `cluster-transit:graph` is that without the ports, `cluster-path` a packet over all three nodes beside their sum
     #[arg(long)]
     cluster: bool,
+    /// Measure the path with address translation (IPRewriter) as well: with a flow for each destination, and with N mappings
+    /// in the table, known ones (`nat-v4-known`) and a new one for each packet (`nat-v4-new`)
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    nat: u32,
+    /// Measure short graphs of Click's users as well: `click-discard`, and `click-filter` with six rules
+    #[arg(long)]
+    click: bool,
     /// Seed of the destinations
     #[arg(long, value_name = "X", default_value_t = 1)]
     seed: u64,
@@ -219,6 +227,8 @@ pub(super) fn run(matches: &ArgMatches, output: &mut Output) -> Result<(), Failu
         listed: arguments.listed,
         features,
         cluster: arguments.cluster,
+        mappings: arguments.nat as usize,
+        click: arguments.click,
         instructions: arguments.instructions,
     };
     message(format_args!("measuring {}", arguments.path.join(", ")));

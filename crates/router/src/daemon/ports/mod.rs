@@ -21,7 +21,6 @@ use fingerpost_route::event::BOND;
 use fingerpost_route::fib::KernelLookup;
 use fingerpost_route::netlink::errno::without_number;
 use fingerpost_route::{Control, LinkState};
-
 use opening::{Opening, follow, ring_of};
 use tracing::{error, info, warn};
 
@@ -41,7 +40,6 @@ mod opening;
 
 /// Interval of queries whether drivers send what programs redirect.
 const EGRESS_CHECK: Duration = Duration::from_millis(250);
-
 /// How an interface is driven at the moment.
 struct Open {
     port: u16,

@@ -298,6 +298,43 @@ fn a_peer_that_lost_its_power_has_its_seat_at_once() {
     lab.router.stop();
 }
 
+/// Two daemons at one address of which the first one sends all the time, and nothing is sent to it: the kernel probes no such
+/// connection.
+#[test]
+fn a_peer_that_sends_keeps_its_seat_beside_another_one() {
+    const SOURCE: &str = "[[source]]\nkind = \"kernel\"\n[[source]]\nkind = \"fpm\"\n\
+                          listen = \"10.0.2.1:2620\"\nremote = true\nacknowledge = false\nsweep_s = 1\n";
+    let _alone = alone();
+    let Some(line) = Line::new(&["bash"]) else { return };
+    let lab = Lab::new(line, SOURCE);
+    let namespace = &lab.line.destination;
+    let files = [0, 1].map(|n| std::env::temp_dir().join(format!("{namespace}-peer-{n}")));
+    let connect = |n: usize| {
+        std::fs::write(&files[n], made(n)).expect("a file");
+        let script = format!(
+            "exec 3<>/dev/tcp/10.0.2.1/2620; while cat {} >&3; do sleep 0.2; done",
+            files[n].display()
+        );
+        let mut command = std::process::Command::new("ip");
+        command.args(["netns", "exec", namespace, "bash", "-c", &script]);
+        command.spawn().expect("ip was found before")
+    };
+    let mut first = connect(0);
+    lab.wait_for("the first seat", || lab.source("fpm")["routes"] == 1);
+    std::thread::sleep(Duration::from_secs(2));
+    let mut second = connect(1);
+    lab.wait_for("a second seat", || lab.source("fpm-2")["routes"] == 1);
+    // Longer than a peer is waited for.
+    std::thread::sleep(Duration::from_secs(6));
+    let said = lab.router.said();
+    assert!(!said.iter().any(|line| line.contains("does not reply here")), "{said:#?}");
+    for child in [&mut first, &mut second] {
+        child.kill().and_then(|()| child.wait()).expect("it was started");
+    }
+    files.iter().for_each(|file| std::fs::remove_file(file).expect("it was written"));
+    lab.router.stop();
+}
+
 /// A peer that loses its power while an acknowledgement is on its path: the kernel sends that again for a quarter of an hour, and
 /// no probe meanwhile.
 #[test]

@@ -281,7 +281,7 @@ pub(crate) fn probe_soon(socket: &impl AsRawFd) -> io::Result<()> {
 /// Silence of the peer of a TCP connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Silence {
-    /// Time since anything came from it, acknowledgements included.
+    /// Time since data or an acknowledgement came from it.
     pub(crate) lasts: Duration,
     /// It was sent the same more than once, and has not replied.
     pub(crate) is_owing: bool,
@@ -297,8 +297,9 @@ pub(crate) fn silence(fd: RawFd) -> Option<Silence> {
         unsafe { libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, state, &raw mut len) };
     // One probe may be on its path and back.
     let is_owing = info.tcpi_retransmits > 0 || info.tcpi_probes > 1;
-    (done == 0)
-        .then(|| Silence { lasts: Duration::from_millis(info.tcpi_last_ack_recv.into()), is_owing })
+    // Data that acknowledges nothing new counts as no acknowledgement.
+    let last = info.tcpi_last_ack_recv.min(info.tcpi_last_data_recv);
+    (done == 0).then(|| Silence { lasts: Duration::from_millis(last.into()), is_owing })
 }
 
 /// Has the kernel close connections, also those that a listening socket accepts later, whose peer does not take what was sent to

@@ -450,16 +450,16 @@ fn a_restart_does_not_confirm() {
 #[test]
 fn a_change_that_could_not_be_written_is_reported_as_made_and_no_later_one_is() {
     let Some(lab) = Lab::new() else { return };
-    let file = lab.folder.write("one.toml", &config("", ""));
+    let file = lab.folder.write("one.toml", &config(ROUTE, ""));
     let router = lab.start(&file);
     // Nothing can be written in its place.
     let taken = lab.folder.file("state/config-00000002.json");
     std::fs::create_dir_all(format!("{taken}/x")).expect("it is root's");
-    let two = lab.folder.write("two.toml", &config(ROUTE, ""));
+    let two = lab.folder.write("two.toml", &config("\"198.51.100.0/24 via 10.0.2.2\"", ""));
     let said = lab.refused(&format!("config apply {two}"));
     assert!(said.contains("done, but a restart may not find it"), "{said}");
     assert_eq!(router.ask::<Value>("config show")["number"], 2);
-    let three = lab.folder.write("three.toml", &config("", ""));
+    let three = lab.folder.write("three.toml", &config(ROUTE, ""));
     let output = lab.call(&format!("config apply {three}"));
     assert!(output.status.success(), "{output:?}");
     conserved(&router.stop());

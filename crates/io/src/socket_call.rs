@@ -96,7 +96,7 @@ pub(crate) fn bind(socket: &impl AsFd, address: &Address) -> io::Result<()> {
 }
 
 /// Connects a new stream socket to an address, from a `local` one where it is given. With `wait` it returns when the other
-/// end has accepted; without it the connection may still be under way, or fail later.
+/// end has accepted; without it the connection may be pending, and may fail later.
 ///
 /// # Errors
 /// The kernel's error, of any of the calls.

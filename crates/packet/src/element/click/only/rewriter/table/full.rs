@@ -29,11 +29,11 @@ type Windows = HashMap<Group, [u64; WINDOW as usize / 64]>;
 #[derive(Debug, Default)]
 pub(super) struct Full {
     windows: Mutex<Windows>,
-    /// Searches under way and windows with a mark: none at all where ports are plenty.
+    /// Number of present searches and of windows with a mark: 0 where ports are plenty.
     active: AtomicUsize,
 }
 
-/// The marks while a search is under way.
+/// The marks, locked during a search.
 pub(super) struct Marks<'a> {
     full: &'a Full,
     windows: MutexGuard<'a, Windows>,
@@ -63,7 +63,7 @@ impl Full {
         Marks { full: self, windows, key, field }
     }
 
-    /// Whether no mark is there and no search under way.
+    /// Whether there is no mark and no present search.
     pub(super) fn is_idle(&self) -> bool {
         self.active.load(SeqCst) == 0
     }

@@ -202,7 +202,7 @@ pub(crate) struct Session<'a> {
     /// Bits of a flow's number that name its part.
     bits: u32,
     held: Option<(usize, MutexGuard<'a, Shard>)>,
-    /// A search for a free value is under way.
+    /// Whether it is searching for a free value.
     searches: bool,
     /// Keys of the replies of flows that ended meanwhile.
     freed: Vec<Key>,

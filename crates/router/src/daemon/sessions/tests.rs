@@ -61,6 +61,20 @@ impl Lab {
         UnixStream::connect(&self.path).unwrap()
     }
 
+    /// A peer that returns after its table and sends nothing.
+    fn returned_silent(&mut self) -> UnixStream {
+        let mut peer = self.peer();
+        peer.write_all(&frame(route::NEW, 1)).unwrap();
+        self.turn(NOW);
+        self.turn(NOW);
+        self.turn(SWEEP);
+        drop(peer);
+        self.turn(NOW);
+        let silent = self.peer();
+        self.turn(NOW);
+        silent
+    }
+
     /// A turn after this time.
     fn turn(&mut self, time: Duration) -> usize {
         self.now += time;
@@ -167,15 +181,7 @@ fn routes_do_not_outlive_sessions_that_end_before_their_tables() {
 #[test]
 fn a_session_in_which_nothing_is_sent_keeps_no_routes() {
     let mut lab = Lab::new("silent");
-    let mut peer = lab.peer();
-    peer.write_all(&frame(route::NEW, 1)).unwrap();
-    lab.turn(NOW);
-    lab.turn(NOW);
-    lab.turn(SWEEP);
-    drop(peer);
-    lab.turn(NOW);
-    let mut silent = lab.peer();
-    lab.turn(NOW);
+    let mut silent = lab.returned_silent();
     lab.turn(STALE - Duration::from_millis(1));
     assert_eq!(lab.routes(), [1]);
     lab.turn(Duration::from_millis(1));
@@ -194,15 +200,7 @@ fn a_session_in_which_nothing_is_sent_keeps_no_routes() {
 #[test]
 fn a_session_in_which_nothing_is_sent_gives_its_seat_to_the_next() {
     let mut lab = Lab::new("gives");
-    let mut peer = lab.peer();
-    peer.write_all(&frame(route::NEW, 1)).unwrap();
-    lab.turn(NOW);
-    lab.turn(NOW);
-    lab.turn(SWEEP);
-    drop(peer);
-    lab.turn(NOW);
-    let mut silent = lab.peer();
-    lab.turn(NOW);
+    let mut silent = lab.returned_silent();
     lab.turn(SILENCE);
     let mut peer = lab.peer();
     peer.write_all(&frame(route::NEW, 2)).unwrap();

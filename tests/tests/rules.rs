@@ -61,7 +61,7 @@ const COORDINATORS: &[(&str, &str)] = &[
 ];
 const FIELDS: usize = 10;
 
-/// Longest subject of a commit, and the last commit that may break it.
+/// Longest subject of a commit, and the last commit that may break it: one of 75 characters, of a history that is not rewritten.
 const SUBJECT: usize = 72;
 const SUBJECTS_SINCE: &str = "07650f9";
 

@@ -4,13 +4,13 @@ use crate::frame::wire::checksum::{checksum, pseudo_v4};
 use crate::frame::wire::icmp::PROTOCOL_ICMP;
 use crate::frame::wire::protocol::{TCP, UDP};
 
-/// Fills in the checksums of an IPv4 packet and of its transport header.
+/// Fills in the checksums of an IPv4 packet and of its transport header. Bytes without a whole header stay as they are.
 pub(crate) fn fill_checksums(ip: &mut [u8]) {
-    let header = usize::from(ip[0] & 15) * 4;
-    let first = ip.len() >= 20 && ip[6] & 0x1f == 0 && ip[7] == 0;
-    if ip.len() < header.max(20) {
+    let header = ip.first().map_or(0, |byte| usize::from(byte & 15) * 4);
+    if header < 20 || ip.len() < header {
         return;
     }
+    let first = ip[6] & 0x1f == 0 && ip[7] == 0;
     ip[10..12].fill(0);
     let sum = checksum(&ip[..header]);
     ip[10..12].copy_from_slice(&sum.to_be_bytes());
@@ -37,4 +37,21 @@ pub(crate) fn fill_checksums(ip: &mut [u8]) {
         }
     };
     ip[header + at..header + at + 2].copy_from_slice(&sum.to_be_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_without_a_whole_header_stay() {
+        for bytes in [&[][..], &[0x45], &[0x45; 19], &[0x44; 20], &[0x46; 23]] {
+            let mut filled = bytes.to_vec();
+            fill_checksums(&mut filled);
+            assert_eq!(filled, bytes);
+        }
+        let mut whole = [0x45; 20];
+        fill_checksums(&mut whole);
+        assert_eq!(checksum(&whole), 0);
+    }
 }

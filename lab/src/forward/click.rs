@@ -1,4 +1,4 @@
-//! Short graphs of Click's users beside the router: source to discard, and a filter of six rules.
+//! Two short graphs, as users of Click run them: source to discard, and a filter of six rules.
 //!
 //! `click-discard` frees what it receives, `click-filter` checks the IPv4 header and passes packets by six rules.
 //! Before anything is timed, each packet crosses once, and as many must have been discarded, or dropped by the filter,

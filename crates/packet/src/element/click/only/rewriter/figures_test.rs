@@ -1,4 +1,4 @@
-//! What mappings cost: a hundred thousand of them in one table, or with `FINGERPOST_SOAK_SECONDS` ten million (2 GB), by the
+//! Cost of mappings: a hundred thousand of them in one table, or with `FINGERPOST_SOAK_SECONDS` ten million (2 GB), by the
 //! thread's own time.
 //!
 //! Results of a release build are in `docs/benchmarks/nat.md`. The path around the table is measured by `bench forward --nat`.
@@ -76,7 +76,7 @@ fn mappings_of_a_large_table_are_known_in_both_directions() {
     let other = make(mappings..mappings + first);
     println!("in the place of others: {other:.0} ns each, {:.2} M/s", 1e3 / other);
     assert_eq!(config.table.len(), many);
-    // Both directions of any of them; replies are checked on the way.
+    // Both directions of any of them; replies are checked as well.
     let mut random = Rng::new(1);
     let mut drawn = || id(first + u32::try_from(random.below(many)).unwrap());
     let ids: Vec<FlowId> = (0..1 << 20).map(|_| drawn()).collect();

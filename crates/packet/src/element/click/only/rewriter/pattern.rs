@@ -57,7 +57,7 @@ pub(crate) enum Field {
     Port,
 }
 
-/// What a flow becomes.
+/// Ends that a new flow gets: fixed, or one of several values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Choice {
     /// These ends and no others.

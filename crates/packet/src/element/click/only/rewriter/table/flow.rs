@@ -15,7 +15,7 @@ pub(crate) struct Key {
 pub(crate) struct Times {
     /// Time after the last packet.
     pub(crate) silent_ns: u64,
-    /// So long after a packet another flow cannot take its place.
+    /// Time after its last packet during which no other flow takes its place.
     pub(crate) guarantee_ns: u64,
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct Flow {
     pub(super) flags: u8,
 }
 
-/// There is a flow.
+/// Flag: the place holds a flow.
 pub(super) const LIVE: u8 = 1;
 /// A packet came since the flow joined its list.
 pub(super) const USED: u8 = 2;

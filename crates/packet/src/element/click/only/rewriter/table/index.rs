@@ -1,4 +1,4 @@
-//! Which flows a key may be of: extendible hashing in segments of a page.
+//! Index from the hash of a key to numbers of flows: extendible hashing in segments of a page.
 //!
 //! Source: Fagin, Nievergelt, Pippenger, Strong, ACM TODS 4(3), 1979. Shape: a directory of segments by the middle bits
 //! of a tag; a segment has 512 slots, probed one after the other from the place that the low bits name. A slot holds

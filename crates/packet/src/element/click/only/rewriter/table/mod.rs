@@ -1,4 +1,4 @@
-//! The flows that rewriters know: found by the ends of a packet, in either direction.
+//! Table of the flows of rewriters: a lookup by the ends of a packet, in either direction.
 //!
 //! A flow stays until it was silent for a time, or until it is the first to end of a full table and nothing guarantees
 //! it any more. Rewriters that share a capacity share a table.
@@ -47,7 +47,7 @@ const CAPACITY: usize = 1 << 20;
 const SHARDS: usize = 4;
 const MOST_SHARDS: usize = 64;
 
-/// Locks of those who make flows.
+/// Locks for adding flows, by destination.
 const MAKERS: usize = 64;
 
 /// Flows that have ended and are removed when one is added.
@@ -77,7 +77,7 @@ pub(crate) struct Table {
 
 impl Default for Table {
     fn default() -> Self {
-        // Others must not know which flows share a place.
+        // Random seeds: a sender cannot choose flows that collide.
         let random = RandomState::new();
         Self {
             shards: OnceLock::new(),
@@ -100,7 +100,7 @@ fn fold(a: u64, b: u64) -> u64 {
 }
 
 impl Table {
-    /// So many workers use it: before the first flow.
+    /// Sets the number of workers, at least; called before the first flow.
     pub(crate) fn use_workers(&self, workers: usize) {
         self.workers.fetch_max(workers, Relaxed);
     }

@@ -21,6 +21,10 @@ const CHUNK: usize = 1024;
 /// Marked flows that a look for the first to end passes in a list.
 const CHANCES: usize = 64;
 
+/// Flows that a look for the first to end passes in a list whose head is guaranteed: flows that got a second chance are not
+/// in the order of their last packets.
+const LOOKS: usize = 16;
+
 /// Flows with the same times, and which are its first and last.
 #[derive(Debug)]
 struct List {
@@ -217,14 +221,21 @@ impl Shard {
                 self.leave(head);
                 self.join(head);
             }
-            let head = self.lists[list].head;
-            if head == NONE {
-                continue;
-            }
-            let ends_ns = self.ends_ns(head);
-            let goes = now_ns.is_none_or(|now_ns| ends_ns.min(self.guaranteed_ns(head)) <= now_ns);
-            if goes && first.is_none_or(|(first_ns, _)| ends_ns < first_ns) {
-                first = Some((ends_ns, head));
+            let mut at = self.lists[list].head;
+            for _ in 0..LOOKS {
+                if at == NONE {
+                    break;
+                }
+                let ends_ns = self.ends_ns(at);
+                let goes =
+                    now_ns.is_none_or(|now_ns| ends_ns.min(self.guaranteed_ns(at)) <= now_ns);
+                if goes {
+                    if first.is_none_or(|(first_ns, _)| ends_ns < first_ns) {
+                        first = Some((ends_ns, at));
+                    }
+                    break;
+                }
+                at = self.flows[at as usize].next;
             }
         }
         first

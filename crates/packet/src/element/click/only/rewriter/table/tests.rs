@@ -149,6 +149,28 @@ fn a_full_table_gives_up_what_nothing_guarantees() {
 }
 
 #[test]
+fn a_full_table_gives_up_a_flow_behind_one_that_is_guaranteed() {
+    let times = TIMES[0];
+    let table = Table::default();
+    table.set_capacity(3);
+    let mut session = table.session();
+    for n in 1..=3 {
+        assert!(session.add(flow(n), times, n.into()).is_some());
+    }
+    let mut touch = |session: &mut Session<'_>, n, now_ns| {
+        let found = session.find(&flow(n).key(), now_ns).expect("it stays");
+        session.touch(found, times, now_ns);
+    };
+    touch(&mut session, 1, 4);
+    assert_eq!(session.add(flow(4), times, 5), None, "its look gives 1 a second chance, behind 3");
+    touch(&mut session, 1, 6);
+    touch(&mut session, 2, 7);
+    touch(&mut session, 3, 8);
+    assert!(session.add(flow(4), times, 16).is_some(), "in the place of 1");
+    assert_eq!(session.find(&flow(1).key(), 16), None);
+}
+
+#[test]
 fn what_has_ended_makes_place_without_a_search() {
     let table = Table::default();
     let mut session = table.session();

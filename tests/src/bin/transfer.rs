@@ -11,6 +11,7 @@
 //! `transfer scatter ADDR,ADDR,.. RATE SECONDS BYTES`: the same at random times, RATE a second in the mean.
 //! `transfer mix ADDR,ADDR,.. RATE SECONDS BYTES`: sends the flows of the simulator's mix, RATE packets a second in the mean:
 //! heavy-tailed sizes, in bursts of senders with 100 Mbit/s and round trips of 6 to 600 ms; prints `sent N`.
+//! `transfer each PORT`: sends a numbered UDP packet at once for each line `FLOW ADDR` of its standard input; prints `sent N`.
 //! `transfer sweep PREFIX RATE SECONDS`: sends UDP packets to random addresses of a prefix; prints `sent N`.
 
 use std::io::{Read, Write};
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
         }
         ["scatter", addrs, rate, seconds, bytes] => scatter(addrs, rate, seconds, bytes),
         ["mix", addrs, rate, seconds, bytes] => mix(addrs, rate, seconds, bytes),
+        ["each", port] => each(port),
         ["sweep", prefix, rate, seconds] => sweep(prefix, rate, seconds),
         _ => Err(anyhow::anyhow!("see the head of transfer.rs")),
     };
@@ -232,6 +234,24 @@ fn scatter(addrs: &str, rate: &str, seconds: &str, bytes: &str) -> Result<String
             due -= (1.0 - random.unit()).ln() / rate;
         }
         std::thread::sleep(Duration::from_micros(500));
+    }
+    Ok(format!("sent {sent}"))
+}
+
+fn each(port: &str) -> Result<String> {
+    let port: u16 = port.parse()?;
+    let socket = UdpSocket::bind("0.0.0.0:0")?;
+    let mut sent = 0u64;
+    for line in std::io::stdin().lines() {
+        let line = line?;
+        let (flow, addr) = line.split_once(' ').context("FLOW ADDR")?;
+        let (packet, to) =
+            (numbered(flow.parse()?, sent, NUMBERS), (addr.parse::<IpAddr>()?, port));
+        // ICMP errors come back as errors of the next send: the packet is sent all the same.
+        if socket.send_to(&packet, to).is_err() {
+            socket.send_to(&packet, to)?;
+        }
+        sent += 1;
     }
     Ok(format!("sent {sent}"))
 }

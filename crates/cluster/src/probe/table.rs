@@ -155,7 +155,7 @@ impl Table {
         self.nodes.get(usize::from(node)).map_or(0, |node| node.epoch)
     }
 
-    /// Whether a node last announced that it is about to stop.
+    /// Whether a node last announced that it is about to stop, and has been reached since.
     pub fn is_leaving(&self, node: NodeId) -> bool {
         self.nodes.get(usize::from(node)).is_some_and(|node| node.service == Service::Leaving)
     }
@@ -332,6 +332,12 @@ impl Table {
             return false;
         }
         let reached = self.reached();
+        for (number, node) in (0..).zip(&mut self.nodes) {
+            // It may have started again when it is reached, and over another node it announces nothing to this one.
+            if number != self.local.number && !has(&reached, number) {
+                node.service = Service::Active;
+            }
+        }
         for node in members.all() {
             let state = match self.nodes.get(usize::from(node)) {
                 Some(known) if known.member && has(&reached, node) => match known.service {
@@ -610,6 +616,25 @@ mod tests {
         net.cut.clear();
         net.until(Net::all_up);
         assert_eq!(leaves(&net), [false; 3]);
+    }
+
+    #[test]
+    fn a_node_that_starts_again_is_active_where_only_a_detour_reaches_it() {
+        let mut net = Net::new(3);
+        net.tables[1].set_service(Service::Leaving);
+        net.until(|net| [0, 2].iter().all(|&node: &usize| net.tables[node].is_leaving(2)));
+        net.cut.extend([(1, 2), (2, 1)]);
+        net.until(|net| !net.members(1).direct(1, 2));
+        assert!(net.tables[0].is_leaving(2), "it is reached, and has not stopped yet");
+        net.on[1] = false;
+        net.until(|net| net.members(1).node(2) == NodeState::Down);
+        assert!(!net.tables[0].is_leaving(2));
+        let names: Vec<_> = (1..=3).map(|number| format!("n{number}")).collect();
+        net.tables[1] = table(2, 99, &names);
+        net.on[1] = true;
+        net.until(|net| net.members(1).node(2) != NodeState::Down);
+        assert_eq!(net.members(1).node(2), NodeState::Active);
+        assert!(!net.tables[0].is_leaving(2) && !net.members(1).direct(1, 2));
     }
 
     #[test]

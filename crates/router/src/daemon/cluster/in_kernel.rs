@@ -6,7 +6,6 @@
 
 use std::time::{Duration, Instant};
 
-use fingerpost_cluster::fabric::Fabric;
 use fingerpost_cluster::store::member::{Membership, Record};
 use fingerpost_route::Control;
 
@@ -23,9 +22,7 @@ pub(super) struct Known<'a> {
     pub(super) membership: &'a Membership,
     /// Record of this node.
     pub(super) own: &'a Record,
-    /// Which members are up.
-    pub(super) fabric: &'a Fabric,
-    /// Which of these are about to stop.
+    /// Which members are up, and which of these are about to stop.
     pub(super) ports: &'a ClusterPorts,
 }
 
@@ -72,8 +69,10 @@ impl InKernel {
             return (Vec::new(), false);
         };
         let now = Instant::now();
-        let is_leaving = |node| known.ports.is_leaving(node);
-        let changed = self.reach.follow(known.fabric, known.membership, is_leaving, now) || changed;
+        let reach = &mut self.reach;
+        let follow =
+            |members: &_, leaving: &_| reach.follow((members, leaving), known.membership, now);
+        let changed = known.ports.found(follow) || changed;
         let is_whole = |host: &Host| host.link() == link && !host.is_due(now);
         let is_whole = !changed && self.host.as_ref().is_some_and(is_whole);
         let mut lost = false;

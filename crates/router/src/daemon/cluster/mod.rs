@@ -248,7 +248,6 @@ impl Node {
                 fabric.set_epoch(node, table.epoch(node));
             }
             ports.follow(members, |node| table.egress(node), |node| table.is_leaving(node));
-            fabric.set_members(members.clone());
         });
         let probes = probes.map_err(ClusterError::Probes)?;
         let epoch = self.fabric.epoch(self.fabric.settings.node);
@@ -290,8 +289,7 @@ impl Node {
             Some(store) => Cow::Borrowed(store.own.record()),
             None => Cow::Owned(Record { number: self.fabric.settings.node, ..Record::default() }),
         };
-        let (membership, fabric, ports) = (&self.membership, &self.fabric, &self.ports);
-        let known = Known { membership, own: &own, fabric, ports };
+        let known = Known { membership: &self.membership, own: &own, ports: &self.ports };
         let (messages, is_there) = self.in_kernel.follow(control, &known, changed);
         // What names the indices of a record names its epoch from now on. Under a later epoch, the index of an adjacency
         // that is not known yet to be gone could be another neighbor's.

@@ -193,12 +193,16 @@ impl ClusterPorts {
         let mut state = self.state();
         state.chosen = members.all().map(egress).collect();
         state.leaving = members.all().filter(|&node| is_leaving(node)).collect();
+        // Links have their ports before they are usable.
         self.set_links(&state);
+        self.fabric.set_members(members.clone());
     }
 
-    /// Whether a node is about to stop, as the probes found.
-    pub(super) fn is_leaving(&self, node: NodeId) -> bool {
-        self.state().leaving.contains(&node)
+    /// Calls `with` with the members and those that are about to stop, both as the probes found them at one moment: a node that
+    /// stops is about to, and then down.
+    pub(super) fn found<T>(&self, with: impl FnOnce(&Members, &[NodeId]) -> T) -> T {
+        let state = self.state();
+        with(self.fabric.reader().pin(), &state.leaving)
     }
 
     fn set_links(&self, state: &State) {
@@ -274,7 +278,6 @@ mod tests {
         let used = |node| ports.fabric.links.usable(node).map(|link| link.port);
         let found = |members: &Members| {
             ports.follow(members, |node| (node != 1).then_some(0), |node| node == 2);
-            ports.fabric.set_members(members.clone());
         };
         ports.open("in0", 5);
         found(&members);
@@ -293,6 +296,30 @@ mod tests {
         less.set_node(2, NodeState::Down);
         found(&less);
         assert_eq!([used(0), used(2)], [Some(6), None]);
-        assert_eq!([0, 1, 2].map(|node| ports.is_leaving(node)), [false, false, true]);
+        let found = ports.found(|members, leaving| (members.node(2), leaving.to_vec()));
+        assert_eq!(found, (NodeState::Down, vec![2]));
+    }
+
+    #[test]
+    fn a_node_that_stops_is_about_to_or_down_at_each_moment() {
+        if !can_bpf() {
+            return;
+        }
+        let (ports, up) = (ports(), Members::equal(3));
+        let mut down = up.clone();
+        down.set_node(2, NodeState::Down);
+        let follow = |stops: bool| {
+            let members = if stops { &up } else { &down };
+            ports.follow(members, |_| Some(0), |node| node == 2 && stops);
+        };
+        follow(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| (0..20_000).for_each(|round| follow(round % 2 == 0)));
+            for _ in 0..20_000 {
+                ports.found(|members, leaving| {
+                    assert_eq!(leaving.contains(&2), members.node(2) != NodeState::Down);
+                });
+            }
+        });
     }
 }

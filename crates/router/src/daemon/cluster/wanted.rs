@@ -9,9 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use fingerpost_cluster::fabric::Fabric;
 use fingerpost_cluster::frame::{FabricAddr, LOOKUP};
-use fingerpost_cluster::rule::{NodeId, NodeState};
+use fingerpost_cluster::rule::{Members, NodeId, NodeState};
 use fingerpost_cluster::store::member::{Membership, Record};
 use fingerpost_route::AnyPrefix;
 
@@ -33,22 +32,19 @@ pub(super) struct Reach {
 }
 
 impl Reach {
-    /// Follows the state of the members; returns whether one was lost or came back.
+    /// Follows the state of the members, and which of them are about to stop; returns whether one was lost or came back.
     pub(super) fn follow(
         &mut self,
-        fabric: &Fabric,
+        (members, leaving): (&Members, &[NodeId]),
         membership: &Membership,
-        is_leaving: impl Fn(NodeId) -> bool,
         now: Instant,
     ) -> bool {
-        let mut reader = fabric.reader();
-        let members = reader.pin();
         // The number of a node that has left may be another one's later.
         let known = |node: &NodeId| membership.members.iter().any(|record| record.number == *node);
         self.reached.retain(known);
         let (down, up): (Vec<_>, Vec<_>) =
             members.all().filter(known).partition(|&node| members.node(node) == NodeState::Down);
-        let leaving: Vec<_> = up.iter().copied().filter(|&node| is_leaving(node)).collect();
+        let leaving: Vec<_> = up.iter().copied().filter(|node| leaving.contains(node)).collect();
         self.follow_states(&up, &down, &leaving, now)
     }
 

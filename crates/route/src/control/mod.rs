@@ -224,17 +224,22 @@ impl Control {
         while self.sweeping() {
             self.sweep_step();
         }
-        self.commit_whole(now)
+        self.commit_whole(now, |_| ())
     }
 
-    /// A commit that makes everything visible but for the withdrawals of a sweep, of which it takes a step as any other.
+    /// A commit that makes everything visible but for the withdrawals of a sweep, of which it takes a step as any other. `let_go` is
+    /// that of [`Control::commit_with`].
     ///
     /// # Errors
     /// [`Control::commit`] has them.
-    pub fn commit_whole(&mut self, now: Instant) -> Result<Committed, UpdateError> {
+    pub fn commit_whole(
+        &mut self,
+        now: Instant,
+        let_go: impl FnOnce(&NextHops),
+    ) -> Result<Committed, UpdateError> {
         self.flush();
         self.tables.set_waits(true);
-        let committed = self.commit(now);
+        let committed = self.commit_with(now, let_go);
         self.tables.set_waits(false);
         committed
     }
@@ -291,6 +296,19 @@ impl Control {
     /// # Errors
     /// When no algorithm can hold a table: readers keep the old one, and a later commit tries again.
     pub fn commit(&mut self, now: Instant) -> Result<Committed, UpdateError> {
+        self.commit_with(now, |_| ())
+    }
+
+    /// A commit in which `let_go` takes adjacencies that are gone out of what readers read besides tables. It is called before
+    /// the grace period of their indices begins: no reader that is waited for finds one there, and uses it as another one.
+    ///
+    /// # Errors
+    /// [`Control::commit`] has them.
+    pub fn commit_with(
+        &mut self,
+        now: Instant,
+        let_go: impl FnOnce(&NextHops),
+    ) -> Result<Committed, UpdateError> {
         let start = Instant::now();
         // In place, before a single route is touched.
         let mut failed = self.refresh_stale().err();
@@ -324,6 +342,7 @@ impl Control {
         if applied.published {
             self.publish();
         }
+        let_go(&self.hops);
         self.output.reclaim(&mut self.hops, applied.behind, now);
         if let Some(error) = failed {
             return Err(error);

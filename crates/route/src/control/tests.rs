@@ -7,6 +7,7 @@ use super::*;
 use crate::event::*;
 use crate::forwarding::ResolveRequest;
 use crate::hops::{Adjacency, ForwardingAction};
+use crate::nexthop::AdjacencyKey;
 
 pub(super) const LEFT: u32 = 2;
 pub(super) const RIGHT: u32 = 3;
@@ -103,6 +104,28 @@ impl Lab {
     pub(super) fn port(&self, name: &str) -> u16 {
         self.control.links().find(|(_, _, state)| state.name == name).unwrap().1
     }
+}
+
+#[test]
+fn who_names_adjacencies_besides_lets_go_before_they_are_reused() {
+    let mut lab = lab();
+    lab.neighbor(LEFT, "10.0.1.9", NeighborState::Reachable(mac(1)));
+    lab.commit();
+    let neighbor = Some("10.0.1.9".parse().unwrap());
+    let key = AdjacencyKey { link: LEFT, neighbor, mtu: 0 };
+    let index = lab.control.next_hops().adjacency(key).expect("the host route leaves by it");
+    lab.neighbor(LEFT, "10.0.1.9", NeighborState::Gone);
+    lab.address(LEFT, "10.0.1.1", 24, true);
+    // Nobody is waited for.
+    let Lab { mut control, now, .. } = lab;
+    let mut seen = Vec::new();
+    control.flush();
+    let look = |hops: &NextHops| {
+        seen.push((hops.adjacency(key), hops.table().adjacency(index).resolved()));
+    };
+    control.commit_with(now, look).unwrap();
+    assert_eq!(seen, [(None, true)], "gone, and not free yet");
+    assert!(!control.next_hops().table().adjacency(index).resolved(), "free after that");
 }
 
 #[test]

@@ -4,6 +4,7 @@ use fingerpost_packet::feature::FeatureStates;
 use fingerpost_packet::language::Errors;
 use fingerpost_packet::{OpenPolicy, Plan, router_graph};
 use fingerpost_route::Control;
+use fingerpost_route::nexthop::NextHops;
 use tracing::warn;
 
 use super::cluster::Node;
@@ -61,9 +62,9 @@ impl RunningGraph {
     }
 
     /// Lets go of adjacency indices that this node announced and whose adjacency a commit took: [`Node::check_announced`].
-    pub(super) fn check_announced(&mut self, control: &Control) {
+    pub(super) fn check_announced(&mut self, hops: &NextHops) {
         if let Some(node) = &mut self.node {
-            node.check_announced(control);
+            node.check_announced(hops);
         }
     }
 

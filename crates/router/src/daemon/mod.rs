@@ -347,13 +347,16 @@ impl Daemon {
 
     /// Makes what was taken visible to the workers, as soon as that is worth it.
     fn commit(&mut self, now: Instant) {
-        let committed = self.control.commit(now);
+        let graph = &mut self.graph;
+        let committed = self.control.commit_with(now, |hops| graph.check_announced(hops));
         self.committed(committed);
     }
 
     /// Makes all of it visible before this returns, but for what a sweep withdraws: a turn as long as a build.
     fn commit_now(&mut self) {
-        let committed = self.control.commit_whole(Instant::now());
+        let graph = &mut self.graph;
+        let let_go = |hops: &_| graph.check_announced(hops);
+        let committed = self.control.commit_whole(Instant::now(), let_go);
         self.committed(committed);
     }
 
@@ -386,7 +389,6 @@ impl Daemon {
             }
             Err(error) => warn!(target: "fib", "routes are not all visible: {error}"),
         }
-        self.graph.check_announced(&self.control);
         log_decisions(&mut self.control);
     }
 

@@ -38,6 +38,7 @@ use fingerpost_lpm::{Heap, UpdateError};
 use fingerpost_packet::device::{DeviceError, Port};
 use fingerpost_packet::graph::worker::clock_start;
 use fingerpost_packet::router_graph::Addition;
+use fingerpost_route::nexthop::NextHops;
 use fingerpost_route::{Control, LinkState};
 
 use self::in_kernel::{InKernel, Known};
@@ -335,10 +336,10 @@ impl Node {
         true
     }
 
-    /// Lets go of announced indices whose adjacency is gone: after each commit, before the adjacency can be another one's.
-    pub(super) fn check_announced(&mut self, control: &Control) {
+    /// Lets go of announced indices whose adjacency is gone: in each commit, before the grace period of the adjacency begins.
+    pub(super) fn check_announced(&mut self, hops: &NextHops) {
         if let Some(store) = &mut self.store {
-            store.own.check(control, &self.fabric);
+            store.own.check(hops, &self.fabric);
         }
     }
 

@@ -16,7 +16,7 @@ use std::net::IpAddr;
 
 use fingerpost_cluster::fabric::{Fabric, MAX_OUTPUTS};
 use fingerpost_cluster::store::member::{Neighbor, Record};
-use fingerpost_route::nexthop::AdjacencyKey;
+use fingerpost_route::nexthop::{AdjacencyKey, NextHops};
 use fingerpost_route::{AnyPrefix, Control, LinkState};
 
 /// Most neighbors that a node announces.
@@ -114,8 +114,7 @@ impl Own {
     }
 
     /// Lets go of indices whose adjacency is gone or another one's, before packets leave by it.
-    pub(super) fn check(&mut self, control: &Control, fabric: &Fabric) {
-        let hops = control.next_hops();
+    pub(super) fn check(&mut self, hops: &NextHops, fabric: &Fabric) {
         let indices = &mut self.indices;
         self.neighbors.retain(|key, announced| match hops.adjacency(*key) {
             Some(adjacency) => {

@@ -244,6 +244,7 @@ fn soak(args: &[String]) -> Result<()> {
         _ => bail!("usage: cargo xtask soak NAME [SECONDS [TEST]]"),
     };
     if let Some(target) = name.strip_prefix("fuzz_") {
+        ensure!(filter.is_empty(), "{name} is a fuzzer, which has no tests to select from");
         return fuzz::fuzz(&[target.to_owned(), seconds.to_owned()]);
     }
     let of_program = [
@@ -303,4 +304,15 @@ fn soak(args: &[String]) -> Result<()> {
     let limit =
         if name == "cluster_rule" { "FINGERPOST_MATRICES" } else { "FINGERPOST_SOAK_SECONDS" };
     sh::run(tests.args([name, "--", "--nocapture"]).env(limit, seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fuzzer_has_no_tests_to_select_from() {
+        let refused = soak(&["fuzz_lookup", "1", "v4"].map(String::from)).unwrap_err();
+        assert!(refused.to_string().contains("fuzz_lookup is a fuzzer"), "{refused}");
+    }
 }

@@ -2,6 +2,7 @@
 //! another one makes what interfaces need that come.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::channel;
 
 use fingerpost_route::fib::{Job, Runner};
@@ -30,8 +31,29 @@ fn thread(name: &str, keep: fn()) -> io::Result<Runner> {
     let thread = std::thread::Builder::new().name(name.into());
     thread.spawn(move || {
         keep();
-        received.iter().for_each(|job| job());
+        for job in received {
+            // The panic hook prints it, and who gave the job notices that its result is missing. Later jobs are done nevertheless.
+            let _ = catch_unwind(AssertUnwindSafe(job));
+        }
     })?;
     // A job that nobody takes is dropped, which those who gave it notice.
     Ok(Runner::new(move |job| drop(jobs.send(job))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_that_panics_keeps_none_from_being_done() {
+        let runner = thread("test", || ()).unwrap();
+        let (done, results) = channel();
+        let of_panic = done.clone();
+        runner.run(move || {
+            let _dropped = of_panic;
+            panic!("a job that fails");
+        });
+        runner.run(move || done.send(7).expect("it is waited for"));
+        assert_eq!(results.iter().collect::<Vec<_>>(), [7]);
+    }
 }

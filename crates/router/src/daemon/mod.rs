@@ -28,6 +28,7 @@ mod journal;
 mod kernel;
 mod lasting;
 mod learn;
+mod memory;
 mod nonstop;
 mod obstacles;
 mod own_addrs;
@@ -309,7 +310,7 @@ impl Daemon {
 
     /// Carries out what follows from the commit and from changes of interfaces.
     fn carry_out(&mut self, now: Instant, turn: &mut Turn) {
-        self.progress.trim_memory(now);
+        self.progress.memory.trim(now);
         self.control.audit(now, self.interfaces.asked());
         turn.stage("audit");
         log_decisions(&mut self.control);
@@ -385,7 +386,7 @@ impl Daemon {
         match committed {
             Ok(committed) => {
                 self.progress.set_generation(committed.generation);
-                self.progress.changed(committed.changes, Instant::now());
+                self.progress.memory.changed(committed.changes, Instant::now());
             }
             Err(error) => warn!(target: "fib", "routes are not all visible: {error}"),
         }

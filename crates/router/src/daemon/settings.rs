@@ -7,6 +7,7 @@ use fingerpost_route::Control;
 use fingerpost_route::source::words::nearest;
 
 use super::lasting::{Lasting, Placed};
+use super::memory::Memory;
 use super::pace::Pace;
 use super::turns::Turns;
 use crate::api::model::{AlgorithmChange, ConfigText};
@@ -128,15 +129,10 @@ pub(super) struct Progress {
     started: Instant,
     load: Duration,
     generation: u64,
-    memory: Memory,
+    pub(super) memory: Memory,
     pub(super) pace: Pace,
     pub(super) turns: Turns,
 }
-
-/// So many changes leave memory that is worth returning.
-const LARGE_TABLE: usize = 65_536;
-/// Time without changes, after which builds and acknowledgements have ended that have memory of their own.
-const QUIET: Duration = Duration::from_secs(2);
 
 impl Progress {
     /// Progress of a run that began at `started` and has learned all routes.
@@ -171,32 +167,4 @@ impl Progress {
     pub(super) fn set_generation(&mut self, generation: u64) {
         self.generation = generation;
     }
-
-    /// Notes changes that a commit made.
-    pub(super) fn changed(&mut self, changes: usize, now: Instant) {
-        if changes > 0 {
-            self.memory.changes += changes;
-            self.memory.last = Some(now);
-        }
-    }
-
-    /// Returns the allocator's memory to the system once as many routes as a large table has are gone or were changed, and a
-    /// few seconds have been quiet.
-    pub(super) fn trim_memory(&mut self, now: Instant) {
-        let Memory { changes, last } = self.memory;
-        if changes < LARGE_TABLE || last.is_none_or(|last| now < last + QUIET) {
-            return;
-        }
-        self.memory = Memory::default();
-        // It takes tens of ms. Without a thread memory is kept for later.
-        let thread = std::thread::Builder::new().name("fingerpost-free".into());
-        let _ = thread.spawn(crate::sys::trim_memory);
-    }
-}
-
-/// Changes since memory was last returned to the system, and the time of the last one.
-#[derive(Clone, Copy, Default)]
-struct Memory {
-    changes: usize,
-    last: Option<Instant>,
 }

@@ -354,7 +354,7 @@ impl Daemon {
     }
 
     /// Makes all of it visible before this returns, but for what a sweep withdraws: a turn as long as a build.
-    fn commit_now(&mut self) {
+    fn commit_whole(&mut self) {
         let graph = &mut self.graph;
         let let_go = |hops: &_| graph.check_announced(hops);
         let committed = self.control.commit_whole(Instant::now(), let_go);
@@ -373,7 +373,7 @@ impl Daemon {
             if since.elapsed() < LONGEST_WAIT {
                 return None;
             }
-            self.commit_now();
+            self.commit_whole();
         }
         Some(self.progress.generation())
     }

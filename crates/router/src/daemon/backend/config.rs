@@ -183,7 +183,7 @@ impl Daemon {
                 self.settings.lasting.present.remove(&Subject::Algorithm(Some(family)));
                 // One that cannot hold the table stays wanted, as it would at a start.
                 let pinned = self.pin_algorithm(&change).and_then(|()| {
-                    self.commit_now();
+                    self.commit_whole();
                     self.pinned(&change)
                 });
                 if let Err(error) = pinned {

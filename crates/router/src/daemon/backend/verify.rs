@@ -108,7 +108,7 @@ impl Daemon {
             && part == Part::LookupV6
             && self.control.adopt(table, v4, v6, self.interfaces.asked())
         {
-            self.commit_now();
+            self.commit_whole();
         }
         if ended && matches!(part, Part::LookupV6 | Part::DriverV6) {
             (*v4, *v6) = (Auditor::default(), Auditor::default());

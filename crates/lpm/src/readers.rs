@@ -1,7 +1,7 @@
 //! Readers of a table that is changed meanwhile, for programs without a packet loop.
 //!
 //! The writer changes a structure in place, and now and then replaces it. Both must not disturb a
-//! lookup that is under way, and no lookup may wait:
+//! lookup in progress, and no lookup may wait:
 //!
 //! - *In place.* A reader announces the epoch it saw when it begins and that it is away when it ends.
 //!   What the writer unlinks is used again when every reader is away or announced a later epoch

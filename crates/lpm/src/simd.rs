@@ -137,7 +137,7 @@ impl Ticks {
         None
     }
 
-    /// What `work` gives and how many ticks it took: nothing before it is still under way when it starts,
+    /// What `work` gives and how many ticks it took: nothing before it is still in progress when it starts,
     /// and nothing behind it starts before it is done. The fences and the clock are in it too: take away
     /// what empty work takes.
     #[inline(always)]

@@ -377,7 +377,7 @@ pub enum NeighborState {
     Reachable(Mac),
     /// Usable, but the kernel wants it confirmed (stale, delay, probe).
     Stale(Mac),
-    /// Its resolution is under way.
+    /// Its resolution is in progress.
     Incomplete,
     /// It did not reply.
     Failed,

@@ -114,7 +114,7 @@ impl Default for ForwardOptions {
     }
 }
 
-/// Frames of a path's pool: enough for what is under way, few enough to stay in the cache, as a device
+/// Frames of a path's pool: enough for those in use, few enough to stay in the cache, as a device
 /// with a small ring would leave them.
 pub(crate) const FRAMES: u32 = 512;
 

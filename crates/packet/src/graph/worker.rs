@@ -402,7 +402,7 @@ impl Worker {
         self.counters.generated_held.set(0);
     }
 
-    /// Between two rounds: no packet is under way.
+    /// Between two rounds: no packet is in the graph.
     fn replace(&mut self, mut graph: Box<Graph>) {
         std::mem::swap(&mut self.graph, &mut *graph);
         self.graph.take_over(&mut graph);
@@ -800,7 +800,7 @@ mod tests {
 
     #[test]
     fn what_was_inside_a_worker_that_fails_is_counted() {
-        // One packet waits for a link address, others are under way.
+        // One packet waits for a link address, others are in the graph.
         let text = router_graph::TEXT.replace("FromPorts ->", "FromPorts -> PanicAfter(25) ->");
         let plan = Plan::read("fails", &text, crate::ELEMENTS).unwrap();
         let mut rig = rig_of(&world(), &plan);

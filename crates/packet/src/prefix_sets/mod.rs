@@ -70,7 +70,7 @@ pub(crate) struct Edit<P> {
 /// The sets of one element.
 pub(crate) struct PrefixSets {
     names: Box<[Box<str>]>,
-    /// Reader of the present state, for callers that must not wait for a change under way.
+    /// Reader of the present state, for callers that must not wait for a pending change.
     present: Mutex<SetsReader>,
     writer: Mutex<Writer>,
 }

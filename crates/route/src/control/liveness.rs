@@ -11,7 +11,7 @@ pub enum NextHopState {
     Down,
     /// The neighbor did not reply.
     Silent(NeighborRequest),
-    /// The neighbor is not known, or its resolution is under way.
+    /// The neighbor is not known, or its resolution is in progress.
     Unknown(NeighborRequest),
     /// The neighbor has replied; a probe confirms it.
     Replies(NeighborRequest),

@@ -215,7 +215,7 @@ fn a_dump_that_begins_before_the_last_one_is_swept_removes_nothing_that_it_repea
     lab.event(RouteEvent::EndOfTable);
     lab.commit();
     assert!(lab.control.sweeping());
-    // And again, with some of the first half, while the sweep is under way.
+    // And again, with some of the first half, while the sweep is in progress.
     lab.event(RouteEvent::StartOfTable);
     objects(&mut lab);
     again(&mut lab, 9_000..12_000);

@@ -145,7 +145,7 @@ impl<A: Addr> Beside<A> {
         self.runner.as_ref()
     }
 
-    /// Whether a build is under way.
+    /// Whether a build is in progress.
     pub(super) fn is_active(&self) -> bool {
         self.work.is_some()
     }
@@ -187,7 +187,7 @@ impl<A: Addr> Beside<A> {
         self.work = None;
     }
 
-    /// Records changed prefixes, where a build is under way.
+    /// Records changed prefixes, where a build is in progress.
     pub(super) fn record(&mut self, prefixes: impl Iterator<Item = Prefix<A>>) {
         if let Some(work) = &mut self.work {
             work.changed.extend(prefixes);

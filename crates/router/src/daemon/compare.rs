@@ -226,7 +226,7 @@ impl Compare {
         let _ = self.requests.send(Request { pass: self.pass, left_out: left_out.to_vec() });
     }
 
-    /// The next piece of work, [`WORK`] at most. `follows`: the source has no dump under way. `left_out`: protocols that the
+    /// The next piece of work, [`WORK`] at most. `follows`: the source has no dump in progress. `left_out`: protocols that the
     /// source leaves out.
     pub(super) fn turn(
         &mut self,

@@ -11,14 +11,14 @@
 //! without routes leaves its seat to any other, and there are [`MOST_SEATS`] at most.
 //!
 //! **Half-open connections.** A peer that lost its power is back before the kernel gives its old connection up. So a peer
-//! with an open session waits at the [`door`] until the peer of that has shown that it is there too, or the session has ended.
+//! with an open session waits ([`pending`]) until the peer of that has shown that it is there too, or the session has ended.
 //! A session in which nothing was sent leaves its seat, with routes of a session before, to a peer that comes after [`SILENCE`].
 //!
 //! **Back-pressure.** A turn reads for [`BURST`] at most, then the routes are committed. A session is not read while
 //! [`MOST_UNSEEN`] of its events are not visible, or [`MOST_OUTPUT`] bytes wait to be written to it: the
 //! kernel's buffers fill, and the peer waits. Nothing is dropped.
 
-mod door;
+mod pending;
 mod player;
 mod session;
 mod socket;
@@ -32,7 +32,7 @@ use fingerpost_route::{Control, RouteEvent, SourceId, SourceLimits};
 use tracing::{info, warn};
 
 use crate::config::Listen;
-use door::{Door, Guest};
+use pending::{PendingPeer, PendingPeers};
 pub(super) use player::Player;
 use session::{End, Session};
 use socket::{Socket, Stream};
@@ -63,7 +63,7 @@ pub(super) struct Listener {
     socket: Socket,
     seats: Vec<Seat>,
     /// Peers that wait for a seat.
-    door: Door,
+    pending: PendingPeers,
     /// The seat that is read first in the next turn.
     next: usize,
     /// No peer could be accepted, for want of descriptors: the socket, which stays readable, waits for the next turn.
@@ -127,8 +127,8 @@ impl Listener {
     /// When the address cannot be had.
     pub(super) fn open(settings: Settings) -> Result<Self, SourceError> {
         let socket = Socket::open(&settings.listen)?;
-        let (seats, door) = (Vec::new(), Door::default());
-        Ok(Self { settings, socket, seats, door, next: 0, full: false, crowded: false })
+        let (seats, pending) = (Vec::new(), PendingPeers::default());
+        Ok(Self { settings, socket, seats, pending, next: 0, full: false, crowded: false })
     }
 
     /// Settings of the sessions from now on. The listening socket and the distance stay.
@@ -177,7 +177,8 @@ impl Listener {
             }
         }
         self.full = false;
-        for Guest { stream, peer, .. } in self.door.admitted(&mut self.seats, &self.settings, turn)
+        for PendingPeer { stream, peer, .. } in
+            self.pending.admitted(&mut self.seats, &self.settings, turn)
         {
             taken += self.seat(turn, stream, peer);
         }
@@ -193,12 +194,12 @@ impl Listener {
                 }
             };
             let sessions = self.seats.iter().filter(|seat| seat.session.is_some()).count();
-            if sessions + self.door.len() >= MOST_SESSIONS {
+            if sessions + self.pending.len() >= MOST_SESSIONS {
                 let name = self.settings.kind.name;
                 warn!(target: "source", source = name, "source {name}: a peer was sent away: {MOST_SESSIONS} are connected");
                 continue;
             }
-            if let Some(stream) = self.door.hold(&self.seats, stream, peer, turn.now) {
+            if let Some(stream) = self.pending.hold(&self.seats, stream, peer, turn.now) {
                 taken += self.seat(turn, stream, peer);
             }
         }

@@ -19,15 +19,15 @@ const LONGEST: Duration = Duration::from_secs(5);
 const LATELY: Duration = Duration::from_millis(500);
 
 /// A peer that waits.
-pub(super) struct Guest {
+pub(super) struct PendingPeer {
     pub(super) stream: Stream,
     pub(super) peer: Option<IpAddr>,
     since: Instant,
 }
 
-impl Guest {
+impl PendingPeer {
     /// Whether a session is of this peer, and it was silent since the peer waits.
-    fn doubts(&self, seat: &Seat, now: Instant) -> bool {
+    fn may_be_half_open(&self, seat: &Seat, now: Instant) -> bool {
         let silent = now.saturating_duration_since(self.since) + LATELY;
         seat.peer == self.peer && silence(seat).is_some_and(|ago| ago > silent)
     }
@@ -38,16 +38,16 @@ fn silence(seat: &Seat) -> Option<Duration> {
     seat.session.as_ref().filter(|session| !session.is_closed()).and_then(Session::silent_for)
 }
 
-/// Those that wait.
+/// The peers that wait.
 #[derive(Default)]
-pub(super) struct Door(Vec<Guest>);
+pub(super) struct PendingPeers(Vec<PendingPeer>);
 
-impl Door {
+impl PendingPeers {
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Has a peer wait, or returns its connection where nothing is in doubt.
+    /// Has a peer wait, or returns its connection where no session may be half-open.
     pub(super) fn hold(
         &mut self,
         seats: &[Seat],
@@ -59,13 +59,14 @@ impl Door {
         if peer.is_none_or(|peer| peer.to_canonical().is_loopback()) {
             return Some(stream);
         }
-        let guest = Guest { stream, peer, since: now };
-        let mut doubtful = seats.iter().filter(|seat| guest.doubts(seat, now)).peekable();
-        if doubtful.peek().is_none() {
-            return Some(guest.stream);
+        let pending = PendingPeer { stream, peer, since: now };
+        let mut half_open =
+            seats.iter().filter(|seat| pending.may_be_half_open(seat, now)).peekable();
+        if half_open.peek().is_none() {
+            return Some(pending.stream);
         }
-        doubtful.filter_map(|seat| seat.session.as_ref()).for_each(Session::probe_soon);
-        self.0.push(guest);
+        half_open.filter_map(|seat| seat.session.as_ref()).for_each(Session::probe_soon);
+        self.0.push(pending);
         None
     }
 
@@ -75,14 +76,14 @@ impl Door {
         seats: &mut [Seat],
         settings: &Settings,
         turn: &mut Turn<'_>,
-    ) -> Vec<Guest> {
+    ) -> Vec<PendingPeer> {
         let mut admitted = Vec::new();
-        for guest in std::mem::take(&mut self.0) {
-            let late = turn.now.saturating_duration_since(guest.since) >= LONGEST;
-            let of_peer = seats.iter_mut().filter(|seat| seat.peer == guest.peer);
+        for pending in std::mem::take(&mut self.0) {
+            let late = turn.now.saturating_duration_since(pending.since) >= LONGEST;
+            let of_peer = seats.iter_mut().filter(|seat| seat.peer == pending.peer);
             let mut waits = false;
             for seat in of_peer {
-                if !guest.doubts(seat, turn.now) {
+                if !pending.may_be_half_open(seat, turn.now) {
                     seat.session.iter().for_each(Session::keep_alive);
                 } else if late {
                     seat.leave(
@@ -94,7 +95,7 @@ impl Door {
                     waits = true;
                 }
             }
-            if waits { self.0.push(guest) } else { admitted.push(guest) }
+            if waits { self.0.push(pending) } else { admitted.push(pending) }
         }
         admitted
     }

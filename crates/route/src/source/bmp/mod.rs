@@ -46,7 +46,7 @@ use crate::bgp::ribs::Ribs;
 use crate::bgp::update::{Statement, UPDATE, message, update};
 use crate::bgp::{Fields, Words};
 use crate::event::RouteEvent;
-use peer::{Header, Key, Peer, Rib, open};
+use peer::{Header, Key, Peer, PeerRib, open};
 
 pub(super) const KIND: SourceKind = SourceKind {
     name: "bmp",
@@ -248,7 +248,7 @@ impl Bmp {
     /// Peers whose routes count.
     fn counted(&self) -> impl Iterator<Item = &Peer> {
         let loc_rib = self.monitored.sends == Monitored::LocRib;
-        let counts = move |key: &Key| !loc_rib || key.view == Rib::Loc;
+        let counts = move |key: &Key| !loc_rib || key.view == PeerRib::Loc;
         self.peers.iter().filter(move |(key, _)| counts(key)).map(|(_, peer)| peer)
     }
 
@@ -293,7 +293,7 @@ impl Bmp {
         if kind == ROUTE_MONITORING {
             return self.routes(key, &header, body, now, sink);
         }
-        if kind == PEER_DOWN && key.view == Rib::Loc {
+        if kind == PEER_DOWN && key.view == PeerRib::Loc {
             self.over = self.peers.contains_key(&key);
             return Ok(Taken::Whole);
         }
@@ -324,7 +324,7 @@ impl Bmp {
             external,
         })?;
         // Not for a Loc-RIB that is refused: nothing would take the place of the routes of the peers.
-        if key.view == Rib::Loc && self.monitored.sends < Monitored::LocRib {
+        if key.view == PeerRib::Loc && self.monitored.sends < Monitored::LocRib {
             self.replace_by(Monitored::LocRib, now, sink);
         }
         self.peers.insert(key, Peer::new(number, &sent, &received));
@@ -343,9 +343,9 @@ impl Bmp {
             return Err("routes of a peer that is not up");
         }
         let of = match key.view {
-            Rib::Loc => Monitored::LocRib,
-            Rib::Adj if header.is_post_policy => Monitored::PostPolicy,
-            Rib::Adj => Monitored::PrePolicy,
+            PeerRib::Loc => Monitored::LocRib,
+            PeerRib::Adj if header.is_post_policy => Monitored::PostPolicy,
+            PeerRib::Adj => Monitored::PrePolicy,
         };
         if header.is_out || of < self.monitored.sends {
             return Ok(Taken::Whole);

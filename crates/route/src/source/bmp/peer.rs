@@ -21,7 +21,7 @@ const LOC_RIB: u8 = 3;
 
 /// Routes of a peer, or the router's choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Rib {
+pub(super) enum PeerRib {
     Adj,
     Loc,
 }
@@ -29,7 +29,7 @@ pub(super) enum Rib {
 /// What a peer is known by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
-    pub(super) view: Rib,
+    pub(super) view: PeerRib,
     pub(super) addr: IpAddr,
 }
 
@@ -55,8 +55,8 @@ impl Header {
         let (peer_as, bgp_id) = (number(body)?, number(body)?);
         body.take(8)?; // time
         let view = match kind {
-            GLOBAL_INSTANCE | LOCAL_INSTANCE => Some(Rib::Adj),
-            LOC_RIB => Some(Rib::Loc),
+            GLOBAL_INSTANCE | LOCAL_INSTANCE => Some(PeerRib::Adj),
+            LOC_RIB => Some(PeerRib::Loc),
             _ => None,
         };
         let view = view.filter(|_| distinguisher == [0; 8]);

@@ -37,8 +37,8 @@ pub struct TableCounts {
 /// What is known of a node.
 #[derive(Clone, Debug)]
 struct Node {
-    /// False for a number that no member has.
-    member: bool,
+    /// Name of the member; `None` for a number that no member has.
+    member: Option<String>,
     service: Service,
     epoch: u8,
     /// Links that it announces, by node number; for this node those that are up.
@@ -100,7 +100,7 @@ impl Table {
         assert!(count <= MAX_NODES, "node number {}, below {MAX_NODES}", count - 1);
         let bytes = count.div_ceil(8);
         let unknown = Node {
-            member: false,
+            member: None,
             service: Service::Active,
             epoch: 0,
             up: vec![0; bytes],
@@ -109,10 +109,13 @@ impl Table {
         self.nodes.resize(count, unknown.clone());
         let own = self.local.number;
         for (number, node) in (0..).zip(&mut self.nodes) {
-            node.member = members.iter().any(|member| member.number == number);
-            if !node.member && number != own {
+            let member = members.iter().find(|member| member.number == number);
+            let member = member.map(|member| member.name.clone());
+            if node.member != member && number != own {
+                // What the one before announced is not of this one.
                 *node = unknown.clone();
             }
+            node.member = member;
             node.up.resize(bytes, 0);
             node.changed = true;
         }
@@ -340,7 +343,8 @@ impl Table {
         }
         for node in members.all() {
             let state = match self.nodes.get(usize::from(node)) {
-                Some(known) if known.member && has(&reached, node) => match known.service {
+                Some(known) if known.member.is_some() && has(&reached, node) => match known.service
+                {
                     Service::Active => NodeState::Active,
                     Service::Draining | Service::Leaving => NodeState::Draining,
                 },
@@ -683,6 +687,21 @@ mod tests {
         net.tables[0].set_members(&all);
         net.run(100);
         assert!((1..=3).all(|node| net.members(node).direct(1, 2)));
+    }
+
+    #[test]
+    fn a_member_that_takes_the_number_of_one_that_leaves_is_not_about_to_stop() {
+        let mut net = Net::new(3);
+        net.tables[1].set_service(Service::Leaving);
+        net.tables[1].set_epoch(9);
+        net.until(|net| net.tables[0].is_leaving(2) && net.tables[0].epoch(2) == 9);
+        let member = |number: NodeId, name: &str| Member { number, name: name.to_owned() };
+        let members = [member(1, "n1"), member(2, "another"), member(3, "n3")];
+        // The third node has not followed yet, and reaches the one before.
+        net.tables[0].set_members(&members);
+        net.run(1);
+        assert!(!net.tables[0].is_leaving(2));
+        assert_eq!(net.tables[0].epoch(2), 0);
     }
 
     proptest::proptest! {

@@ -1,8 +1,8 @@
 //! What the host's kernel is to have of the other members of a cluster, and which of these are lost.
 //!
 //! Source: decision 18.
-//! Shape:  a function from the membership to the entries of [`super::host`], and the members that were reached at some time
-//!         and are down for a second.
+//! Shape:  a function from the membership to the entries of [`super::host`], and the members that are down for a second, since
+//!         they have joined, or half a minute after the start.
 //! Cost:   a pass over all that the members announce, when that or a member's state has changed.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,11 +22,17 @@ use super::own;
 /// a busy host may cause by itself, must not. Packets take other paths or are dropped meanwhile.
 const HOLD: Duration = Duration::from_secs(1);
 
-/// Which members were reached at some time, and which of these no longer are, or are about to stop: routing daemons are to take
-/// them out of their next hops, and at the start they are to find all of them.
+/// How long a member may be down at the start: interfaces are opened, and some have no carrier for seconds when they get a
+/// program.
+const START: Duration = Duration::from_secs(30);
+
+/// Which members are not reached, or are about to stop: routing daemons are to take them out of their next hops. At the start they
+/// are to find all of them. One that joins is not reached before its links are up: its routes would lead nowhere.
 #[derive(Default)]
 pub(super) struct Reach {
-    reached: BTreeSet<NodeId>,
+    /// Members at the last call; `None` before the first one.
+    known: Option<BTreeSet<NodeId>>,
+    /// Members that are down, each with the time from which it is lost.
     down: BTreeMap<NodeId, Instant>,
     lost: BTreeSet<NodeId>,
 }
@@ -41,7 +47,6 @@ impl Reach {
     ) -> bool {
         // The number of a node that has left may be another one's later.
         let known = |node: &NodeId| membership.members.iter().any(|record| record.number == *node);
-        self.reached.retain(known);
         let (down, up): (Vec<_>, Vec<_>) =
             members.all().filter(known).partition(|&node| members.node(node) == NodeState::Down);
         let leaving: Vec<_> = up.iter().copied().filter(|node| leaving.contains(node)).collect();
@@ -55,13 +60,18 @@ impl Reach {
         leaving: &[NodeId],
         now: Instant,
     ) -> bool {
-        self.reached.extend(up);
+        let members = up.iter().chain(down).copied().collect();
+        let before = self.known.replace(members);
         self.down.retain(|node, _| down.contains(node));
-        for &node in down.iter().filter(|node| self.reached.contains(node)) {
-            self.down.entry(node).or_insert(now);
+        for &node in down {
+            let held = match &before {
+                None => START,
+                Some(before) if before.contains(&node) => HOLD,
+                Some(_) => Duration::ZERO,
+            };
+            self.down.entry(node).or_insert(now + held);
         }
-        let held = |since: &Instant| now.saturating_duration_since(*since) < HOLD;
-        let lost = self.down.iter().filter(|(_, since)| !held(since)).map(|(&node, _)| node);
+        let lost = self.down.iter().filter(|(_, until)| **until <= now).map(|(&node, _)| node);
         // Those that are about to stop forward until the routes by them are withdrawn.
         let stays = self.lost.iter().filter(|node| down.contains(node));
         let lost: BTreeSet<NodeId> =
@@ -71,7 +81,7 @@ impl Reach {
         changed
     }
 
-    /// Whether a member was reached, and has been down for long enough.
+    /// Whether a member has been down for long enough, or is about to stop.
     pub(super) fn is_lost(&self, node: NodeId) -> bool {
         self.lost.contains(&node)
     }
@@ -211,13 +221,39 @@ mod tests {
             assert!(!reach.follow_states(states[0], states[1], &[], after(ms)), "{ms}");
         }
         assert!(reach.follow_states(&[1], &[2, 3], &[], after(1_960)));
-        // One that never was there is not lost.
+        // One that was not there yet is not lost.
         assert_eq!([1, 2, 3].map(|node| reach.is_lost(node)), [false, true, false]);
         assert!(reach.follow_states(&[1, 2], &[3], &[], after(1_961)) && !reach.is_lost(2));
         // One that is about to stop is lost at once, stays so when it has stopped, and is back when it is.
         assert!(reach.follow_states(&[1, 2], &[3], &[2], after(1_970)) && reach.is_lost(2));
         assert!(!reach.follow_states(&[1], &[2, 3], &[], after(1_980)) && reach.is_lost(2));
         assert!(reach.follow_states(&[1, 2], &[3], &[], after(1_990)) && !reach.is_lost(2));
+    }
+
+    #[test]
+    fn a_member_that_joins_is_lost_until_it_is_reached() {
+        let (mut reach, start) = (Reach::default(), Instant::now());
+        let after = |ms| start + Duration::from_millis(ms);
+        reach.follow_states(&[1, 2], &[], &[], start);
+        // It is drained, leaves, and is dropped from the members; it joins before its interfaces are open.
+        reach.follow_states(&[1, 2], &[], &[2], after(100));
+        reach.follow_states(&[1], &[2], &[], after(200));
+        assert!(reach.is_lost(2));
+        reach.follow_states(&[1], &[], &[], after(300));
+        reach.follow_states(&[1], &[2], &[], after(400));
+        assert!(reach.is_lost(2), "no link leads to it yet");
+        assert!(reach.follow_states(&[1, 2], &[], &[], after(500)) && !reach.is_lost(2));
+    }
+
+    #[test]
+    fn a_member_that_is_not_reached_is_lost_half_a_minute_after_the_start() {
+        let (mut reach, start) = (Reach::default(), Instant::now());
+        let after = |ms| start + Duration::from_millis(ms);
+        reach.follow_states(&[], &[1, 2, 3], &[], start);
+        assert!(!reach.follow_states(&[1], &[2, 3], &[], after(29_999)));
+        assert!(reach.follow_states(&[1, 2], &[3], &[], after(30_000)));
+        assert_eq!([1, 2, 3].map(|node| reach.is_lost(node)), [false, false, true]);
+        assert!(reach.follow_states(&[1, 2, 3], &[], &[], after(30_100)) && !reach.is_lost(3));
     }
 
     #[test]

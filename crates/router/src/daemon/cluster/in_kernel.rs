@@ -6,6 +6,7 @@
 
 use std::time::{Duration, Instant};
 
+use fingerpost_cluster::rule::NodeId;
 use fingerpost_cluster::store::member::{Membership, Record};
 use fingerpost_route::Control;
 
@@ -50,6 +51,11 @@ impl InKernel {
     /// Whether the fabric interface is known, and the kernel has its routes.
     pub(super) fn has_interface(&self) -> bool {
         self.host.is_some()
+    }
+
+    /// Whether a member has been down for so long that its routes are withdrawn, or was about to stop and is down.
+    pub(super) fn is_gone(&self, node: NodeId) -> bool {
+        self.reach.is_gone(node)
     }
 
     /// Has the kernel reach the other members by the fabric interface, once that is there; `changed`: the membership or the own

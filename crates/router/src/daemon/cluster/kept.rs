@@ -1,7 +1,7 @@
 //! Members that the store has no more while their links are up: they stay members.
 //!
 //! A session of the store ends where its node cannot reach the store, which is no fault of the links: forwarding never
-//! depends on the store. A node that leaves, or dies, is dropped once its links are down.
+//! depends on the store. A node that leaves is dropped once its links are down, one that dies once they have been for a second.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,13 +23,13 @@ impl Kept {
     }
 
     /// Takes what the store has by now, where the members were `before`. Those of them that it has no more stay for `hold` while
-    /// `is_up`. Returns the members, unless they are as they were.
+    /// each `stays`. Returns the members, unless they are as they were.
     pub(super) fn follow(
         &mut self,
         stored: Arc<Membership>,
         before: &Membership,
         hold: Duration,
-        is_up: impl Fn(NodeId) -> bool,
+        stays: impl Fn(NodeId) -> bool,
     ) -> Option<Arc<Membership>> {
         let (is_new, now) = (!Arc::ptr_eq(&stored, &self.stored), Instant::now());
         if !is_new && self.records.is_empty() {
@@ -47,7 +47,7 @@ impl Kept {
         };
         self.records.retain(|(record, until)| {
             now < *until
-                && is_up(record.number)
+                && stays(record.number)
                 && !members.iter().any(|member| replaces(member, record))
         });
         let kept = self.records.iter().map(|(record, _)| record.clone());

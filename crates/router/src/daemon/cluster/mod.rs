@@ -309,11 +309,11 @@ impl Node {
     fn follow_members(&mut self) -> bool {
         let Some(store) = &mut self.store else { return false };
         let View { membership: stored, lost, .. } = store.joined.view();
-        let (fabric, hold) = (&self.fabric, Duration::from_secs(self.config.hold_s.into()));
+        let hold = Duration::from_secs(self.config.hold_s.into());
         // A node that has been without its store for that long is alone, whoever it reaches.
         let alone = lost.is_some_and(|since| since.elapsed() > hold);
-        let is_up = |number| !alone && fabric.reader().pin().node(number) != NodeState::Down;
-        let Some(membership) = store.kept.follow(stored, &self.membership, hold, is_up) else {
+        let stays = |number| !alone && !self.in_kernel.is_gone(number);
+        let Some(membership) = store.kept.follow(stored, &self.membership, hold, stays) else {
             return false;
         };
         let before = std::mem::replace(&mut self.membership, membership);

@@ -85,6 +85,11 @@ impl Reach {
     pub(super) fn is_lost(&self, node: NodeId) -> bool {
         self.lost.contains(&node)
     }
+
+    /// Whether a member that is lost is down.
+    pub(super) fn is_gone(&self, node: NodeId) -> bool {
+        self.is_lost(node) && self.down.contains_key(&node)
+    }
 }
 
 /// What the host's kernel is to have of the members: for the others their loopbacks, the neighbors behind them by their
@@ -165,8 +170,11 @@ fn host_len(addr: IpAddr) -> u8 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use fingerpost_cluster::store::member::Neighbor;
 
+    use super::super::kept::Kept;
     use super::*;
 
     fn record(id: &str, number: NodeId) -> Record {
@@ -243,6 +251,38 @@ mod tests {
         reach.follow_states(&[1], &[2], &[], after(400));
         assert!(reach.is_lost(2), "no link leads to it yet");
         assert!(reach.follow_states(&[1, 2], &[], &[], after(500)) && !reach.is_lost(2));
+    }
+
+    #[test]
+    fn a_member_that_the_store_lost_outlives_a_short_interruption_of_its_links() {
+        let (mut reach, start) = (Reach::default(), Instant::now());
+        let after = |ms| start + Duration::from_millis(ms);
+        let membership = |members: &[Record]| {
+            Arc::new(Membership { members: members.to_vec(), ..Membership::default() })
+        };
+        let (all, less) =
+            (membership(&[record("a", 1), record("b", 2)]), membership(&[record("a", 1)]));
+        let mut kept = Kept::new(all.clone());
+        let mut members = all;
+        let mut count = |reach: &Reach| {
+            let hold = Duration::from_secs(3600);
+            if let Some(now) =
+                kept.follow(less.clone(), &members, hold, |node| !reach.is_gone(node))
+            {
+                members = now;
+            }
+            members.members.len()
+        };
+        reach.follow_states(&[1, 2], &[], &[], start);
+        assert_eq!(count(&reach), 2);
+        reach.follow_states(&[1], &[2], &[], after(10));
+        assert_eq!(count(&reach), 2, "its links are down for a moment");
+        reach.follow_states(&[1, 2], &[], &[], after(60));
+        // It is about to stop, and forwards until then.
+        reach.follow_states(&[1, 2], &[], &[2], after(70));
+        assert_eq!(count(&reach), 2);
+        reach.follow_states(&[1], &[2], &[], after(80));
+        assert_eq!(count(&reach), 1);
     }
 
     #[test]

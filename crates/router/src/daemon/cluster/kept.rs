@@ -32,15 +32,15 @@ impl Kept {
         stays: impl Fn(NodeId) -> bool,
     ) -> Option<Arc<Membership>> {
         let (is_new, now) = (!Arc::ptr_eq(&stored, &self.stored), Instant::now());
-        if !is_new && self.records.is_empty() {
-            return None;
-        }
-        self.stored = stored;
-        for record in &before.members {
-            if !self.records.iter().any(|(kept, _)| kept.id == record.id) {
-                self.records.push((record.clone(), now + hold));
+        if is_new {
+            self.stored = stored;
+            for record in &before.members {
+                if !self.records.iter().any(|(kept, _)| kept.id == record.id) {
+                    self.records.push((record.clone(), now + hold));
+                }
             }
         }
+        let count = self.records.len();
         let members = &self.stored.members;
         let replaces = |member: &Record, record: &Record| {
             member.id == record.id || clash(member, record).is_some()
@@ -50,11 +50,14 @@ impl Kept {
                 && stays(record.number)
                 && !members.iter().any(|member| replaces(member, record))
         });
+        if !is_new && self.records.len() == count {
+            return None;
+        }
         let kept = self.records.iter().map(|(record, _)| record.clone());
         let mut membership = (*self.stored).clone();
         membership.members.extend(kept);
         membership.members.sort_by_key(|record| record.number);
-        (is_new || membership.members != before.members).then(|| Arc::new(membership))
+        Some(Arc::new(membership))
     }
 }
 

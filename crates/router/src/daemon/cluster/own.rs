@@ -115,19 +115,29 @@ impl Own {
 
     /// Lets go of indices whose adjacency is gone or another one's, before packets leave by it.
     pub(super) fn check(&mut self, hops: &NextHops, fabric: &Fabric) {
-        let indices = &mut self.indices;
-        self.neighbors.retain(|key, announced| match hops.adjacency(*key) {
-            Some(adjacency) => {
-                if std::mem::replace(&mut announced.adjacency, adjacency) != adjacency {
-                    fabric.set_output(announced.index, Some(adjacency));
-                }
-                true
+        self.retain(fabric, |key, announced| {
+            let Some(adjacency) = hops.adjacency(*key) else { return false };
+            if std::mem::replace(&mut announced.adjacency, adjacency) != adjacency {
+                fabric.set_output(announced.index, Some(adjacency));
             }
-            None => {
+            true
+        });
+    }
+
+    /// Lets go of the indices of all neighbors but those that `stays` returns true for.
+    fn retain(
+        &mut self,
+        fabric: &Fabric,
+        mut stays: impl FnMut(&AdjacencyKey, &mut Announced) -> bool,
+    ) {
+        let indices = &mut self.indices;
+        self.neighbors.retain(|key, announced| {
+            let stays = stays(key, announced);
+            if !stays {
                 fabric.set_output(announced.index, None);
                 indices.give(announced.index);
-                false
             }
+            stays
         });
     }
 
@@ -146,6 +156,8 @@ impl Own {
             .map(|(link, ..)| link)
             .collect();
         self.indices.advance();
+        // Those of an interface that is another one's now, such as a VRF's.
+        self.retain(fabric, |key, _| links.contains(&key.link));
         self.find_neighbors(control, fabric, &links);
         let addresses = control.addresses().filter(|address| links.contains(&address.link));
         let (mut own, mut prefixes) = (BTreeSet::new(), BTreeSet::new());
@@ -220,7 +232,57 @@ pub(super) fn holds(prefix: AnyPrefix, addr: IpAddr) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use fingerpost_cluster::fabric::{Mode, PathSettings, Settings};
+    use fingerpost_cluster::frame::ETHERTYPE;
+    use fingerpost_cluster::rule::{self, Members, Rule};
+    use fingerpost_lpm::Heap;
+    use fingerpost_route::event::{AddressUpdate, LinkUpdate, NeighborState, NeighborUpdate};
+    use fingerpost_route::{ControlOptions, Mac, RouteEvent};
+
     use super::*;
+
+    #[test]
+    fn neighbors_of_an_interface_that_is_moved_to_a_vrf_are_not_announced() {
+        let settings = Settings { cluster: 1, node: 1, ethertype: ETHERTYPE, clock_ns: 0 };
+        let rule = rule::Settings { rule: Rule::Adaptive, threshold: 1000 };
+        let paths = PathSettings { mode: Mode::Vlb, rule, flowlet_ns: 2_000_000 };
+        let fabric = Fabric::new(&mut Heap, settings, paths, Members::equal(3)).unwrap();
+        let (v4, v6) = (fingerpost_lpm::v4().collect(), fingerpost_lpm::v6().collect());
+        let options = ControlOptions { v4, v6, connected_from_addresses: true };
+        let mut control = Control::new(options).unwrap();
+        let kernel = control.add_source("kernel", 0);
+        let mac = Some(Mac([2, 0, 0, 0, 0, 7]));
+        let plain =
+            LinkState { name: "eth0".into(), up: true, mtu: 1500, mac, ..LinkState::default() };
+        let link = |control: &mut Control, state: LinkState| {
+            let update = LinkUpdate { link: 7, state: Some(state) };
+            control.handle(kernel, RouteEvent::Link(update));
+            let addr = "10.7.0.1".parse().unwrap();
+            let update =
+                AddressUpdate { link: 7, addr, prefix_len: 24, gone: false, secondary: false };
+            control.handle(kernel, RouteEvent::Address(update));
+            let update = NeighborUpdate {
+                link: 7,
+                addr: "10.7.0.2".parse().unwrap(),
+                state: NeighborState::Reachable(Mac([2, 0, 0, 0, 0, 8])),
+            };
+            control.handle(kernel, RouteEvent::Neighbor(update));
+            control.commit_now(std::time::Instant::now()).unwrap();
+        };
+        let mut own = Own::new(Record { boot: 1, ..Record::default() });
+        link(&mut control, plain.clone());
+        assert!(own.renew(&control, &fabric, |_| true));
+        let [Neighbor { adjacency, .. }] = own.record().neighbors[..] else {
+            panic!("{:?}", own.record().neighbors)
+        };
+        fabric.set_epoch(1, own.record().epoch);
+        assert!(fabric.output(adjacency, own.record().epoch).is_some());
+        let master_kind = "vrf".to_owned();
+        link(&mut control, LinkState { master: Some(9), master_kind, vrf: Some(5), ..plain });
+        own.renew(&control, &fabric, |_| true);
+        assert_eq!(own.record().neighbors, []);
+        assert_eq!(fabric.output(adjacency, own.record().epoch), None);
+    }
 
     #[test]
     fn an_index_is_used_again_after_two_epochs() {

@@ -55,10 +55,8 @@ struct Open {
 enum Drive {
     /// Frames of so many queues come to us. Dropping the last holder of the link detaches the program.
     Afxdp { classifier: Arc<Classifier>, queues: u32, _link: Arc<xdp::Link> },
-    /// The kernel has it; we only send.
+    /// The kernel has it, or has it until what is made for it is taken in ([`Opening::has`]); we only send.
     Kernel,
-    /// The kernel has it until what was ordered for it is made.
-    Opening,
 }
 
 /// Name of an interface, and how it would be driven or why it stays with the kernel.
@@ -255,7 +253,7 @@ impl Interfaces {
     fn check_outlets(&mut self) {
         let Some(forwarder) = &self.datapath.forwarder else { return };
         let (mut reader, mut changed) = (FeatureReader::new().ok(), false);
-        let made = self.open.iter().filter(|(_, open)| !matches!(open.drive, Drive::Opening));
+        let made = self.open.iter().filter(|(link, _)| !self.opening.has(**link));
         for (&link, open) in made {
             // Only what was taken in is a device that programs know, and a bond of such.
             let known =
@@ -348,8 +346,7 @@ impl Interfaces {
         let without: Vec<(u32, u16, String)> = control
             .links()
             .filter(|(link, port, state)| {
-                let is_open =
-                    |open: &Open| open.port == *port && !matches!(open.drive, Drive::Opening);
+                let is_open = |open: &Open| open.port == *port && !self.opening.has(*link);
                 let open = self.open.get(link).is_some_and(is_open);
                 !state.loopback && state.up && !open && !self.egress.stand_ins.has(*port)
             })
@@ -425,7 +422,8 @@ impl Interfaces {
         self.datapath.egress_checked = None;
         let links: Vec<u32> = made.iter().map(|(link, _)| *link).collect();
         for link in &links {
-            self.end_opening(*link);
+            // What becomes of it is noted next.
+            self.open.remove(link);
         }
         let ready: Vec<_> =
             made.into_iter().filter_map(|made| self.admit(made, control, workers)).collect();
@@ -444,11 +442,6 @@ impl Interfaces {
                 self.report_kernel_filter(&name);
             }
         }
-    }
-
-    /// An interface is no longer being made. What becomes of it is noted next.
-    fn end_opening(&mut self, link: u32) {
-        self.open.retain(|&at, open| at != link || !matches!(open.drive, Drive::Opening));
     }
 
     fn close_gone(&mut self, control: &Control, workers: &[WorkerHandle]) {
@@ -484,6 +477,7 @@ impl Interfaces {
         let mut released = Vec::new();
         for (link, state) in changed {
             let planned = self.plan(link, &state);
+            let is_opening = self.opening.has(link);
             let Some(open) = self.open.get_mut(&link) else { continue };
             let before = std::mem::replace(&mut open.state, state.clone());
             let reason = match (&open.drive, planned) {
@@ -494,17 +488,17 @@ impl Interfaces {
                     }
                 }
                 (Drive::Afxdp { .. }, Err(reason)) => reason,
+                // Whether it is still wanted is seen when it is made.
+                (Drive::Kernel, _) if is_opening => continue,
                 // Opened again, as any that is new; until then its packet socket stands in.
                 (Drive::Kernel, Ok(_)) => {
                     self.open.remove(&link);
                     continue;
                 }
-                // What is made of it is not taken in.
-                (Drive::Kernel | Drive::Opening, Err(reason)) => {
-                    (open.drive, open.mode) = (Drive::Kernel, reason);
+                (Drive::Kernel, Err(reason)) => {
+                    open.mode = reason;
                     continue;
                 }
-                (Drive::Opening, Ok(_)) => continue,
             };
             released.push((link, reason));
         }
@@ -560,8 +554,8 @@ impl Interfaces {
                 self.release(&[(link, error.to_string())], workers);
             }
             // The next link message has its state.
-            Some((_, Drive::Kernel)) => {}
-            Some((_, Drive::Opening)) | None => self.egress.stand_ins.forget(port),
+            Some((link, Drive::Kernel)) if !self.opening.has(link) => {}
+            Some(_) | None => self.egress.stand_ins.forget(port),
         }
     }
 
@@ -569,7 +563,7 @@ impl Interfaces {
     pub(super) fn classifier(&self, link: u32) -> Option<(u16, &Classifier)> {
         match self.open.get(&link)? {
             Open { port, drive: Drive::Afxdp { classifier, .. }, .. } => Some((*port, classifier)),
-            Open { drive: Drive::Kernel | Drive::Opening, .. } => None,
+            Open { drive: Drive::Kernel, .. } => None,
         }
     }
 

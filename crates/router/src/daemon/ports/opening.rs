@@ -226,7 +226,7 @@ impl Interfaces {
     /// An interface is being made: it stays with the kernel until it is taken in.
     fn note_opening(&mut self, link: u32, port: u16, state: LinkState) {
         let mode = "it is being taken over".to_owned();
-        self.open.insert(link, Open { port, state, drive: Drive::Opening, mode });
+        self.open.insert(link, Open { port, state, drive: Drive::Kernel, mode });
     }
 
     fn order(

@@ -123,8 +123,7 @@ impl Interfaces {
     /// Logs features that the configuration has for an interface by name, or for packets to the router itself, and that
     /// are not applied there.
     pub(super) fn report_not_applied(&mut self, link: u32) {
-        let open = self.open.get(&link).filter(|open| !matches!(open.drive, Drive::Opening));
-        let Some(open) = open else { return };
+        let Some(open) = self.open.get(&link).filter(|_| !self.opening.has(link)) else { return };
         let (name, in_kernel_alone) = (&open.state.name, self.path_and_mode(open).0 == "kernel");
         let features = self.options.config.features.each();
         let notice = |(row, settings): (&Feature, &dyn row::Settings)| {
@@ -161,7 +160,7 @@ impl Interfaces {
             );
         }
         match (&open.drive, forwards) {
-            (Drive::Kernel | Drive::Opening, _) => ("kernel", open.mode.clone()),
+            (Drive::Kernel, _) => ("kernel", open.mode.clone()),
             (Drive::Afxdp { .. }, None) => ("afxdp", open.mode.clone()),
             (Drive::Afxdp { .. }, Some(Ok(what))) => {
                 let is_open = |open: &Open| {
@@ -245,7 +244,7 @@ impl Interfaces {
                     path,
                     mode: without_number(&mode),
                     policy,
-                    opening: matches!(open.drive, Drive::Opening),
+                    opening: self.opening.has(link),
                     remedy: self.remedy(open),
                     punted,
                     redirected,
@@ -294,7 +293,7 @@ impl Open {
                 |_| Seen::default(),
                 |c| Seen { punted: c.passed, redirected: c.redirected, held_back: c.held_back },
             ),
-            Drive::Kernel | Drive::Opening => Seen::default(),
+            Drive::Kernel => Seen::default(),
         }
     }
 }

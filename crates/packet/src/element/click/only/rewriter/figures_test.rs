@@ -10,7 +10,7 @@ use super::*;
 
 /// Mappings in the tests, and in a soak.
 const MAPPINGS: [u32; 2] = [100_000, 10_000_000];
-const BATCH: usize = 128;
+const TOGETHER: usize = 128;
 
 /// Flows of hosts of 10.0.0.0/8 to 1,009 servers.
 fn id(flow: u32) -> FlowId {
@@ -30,12 +30,12 @@ fn batches(
     ids: &[FlowId],
     mut each: impl FnMut(&mut Session<'_>, u64, FlowId),
 ) -> f64 {
-    let (start, mut hashes) = (ran_ns(), Vec::new());
-    for batch in ids.chunks(BATCH) {
+    let (start, mut hashes, mut likely) = (ran_ns(), Vec::new(), Vec::new());
+    for batch in ids.chunks(TOGETHER) {
         let mut session = config.table.session();
         hashes.clear();
-        hashes.extend(batch.iter().map(|&id| session.hash(&config.keys(PROTOCOL_UDP, id)[0])));
-        session.prefetch(&hashes);
+        hashes.extend(batch.iter().map(|&id| session.hash(&config.key(PROTOCOL_UDP, id))));
+        session.prefetch(&hashes, &mut likely);
         for (&id, &hash) in batch.iter().zip(&hashes) {
             each(&mut session, hash, id);
         }

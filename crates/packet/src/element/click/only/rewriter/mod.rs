@@ -32,7 +32,8 @@ use std::time::Duration;
 use crate::element::support::setting::value;
 use crate::frame::wire::icmp::PROTOCOL_ICMP;
 use crate::frame::wire::protocol::{TCP as PROTOCOL_TCP, UDP as PROTOCOL_UDP};
-use crate::frame::{Batch, DropReason, Hop};
+use crate::frame::wire::IP4_BYTES;
+use crate::frame::{BATCH, Batch, DropReason, Hop, View};
 use crate::graph::{Context, Element, ElementClass, Made, Setup};
 use crate::handler::Handler;
 use crate::language::{Arg, ClassSpec, ConfigError, Problems, Value};
@@ -392,17 +393,36 @@ struct Change {
 impl Config {
     /// Keys by which a packet may be known: as a packet of a flow, and as a reply.
     fn keys(&self, protocol: u8, id: FlowId) -> [Key; 2] {
-        let key = |id| Key {
-            owner: self.owner,
-            protocol: if self.kind.has_ports() { protocol } else { 0 },
-            id,
+        let reply = match self.kind {
+            Kind::Addr => FlowId { dst: id.dst, ..FlowId::default() },
+            _ => id,
         };
-        match self.kind {
-            Kind::Addr => {
-                let none = FlowId::default();
-                [key(FlowId { src: id.src, ..none }), key(FlowId { dst: id.dst, ..none })]
-            }
-            _ => [key(id); 2],
+        let key = self.key(protocol, id);
+        [key, Key { id: reply, ..key }]
+    }
+
+    /// The first of [`Self::keys`].
+    #[inline]
+    fn key(&self, protocol: u8, id: FlowId) -> Key {
+        let id = match self.kind {
+            Kind::Addr => FlowId { src: id.src, ..FlowId::default() },
+            _ => id,
+        };
+        Key { owner: self.owner, protocol: if self.kind.has_ports() { protocol } else { 0 }, id }
+    }
+
+    /// Whether plain packets are changed by [`packet::rewrite_plain`]: of UDP, and of TCP.
+    fn plain(&self) -> [bool; 2] {
+        let ports = self.kind.has_ports();
+        [PROTOCOL_UDP, PROTOCOL_TCP].map(|protocol| ports && self.kind.is_for(protocol))
+    }
+
+    /// Ends of a packet that is not plain.
+    fn other_ends(&self, frame: &[u8], network: usize) -> Ends {
+        let read = packet::ends(frame, network, self.kind.has_ports());
+        match read.filter(|(protocol, _)| self.kind.is_for(*protocol)) {
+            Some((protocol, id)) => Ends { id, protocol, shape: Shape::Other },
+            None => Ends::default(),
         }
     }
 
@@ -442,7 +462,7 @@ impl Config {
         id: FlowId,
         now_ns: u64,
     ) -> Option<Found> {
-        let own = session.hash(&self.keys(protocol, id)[0]);
+        let own = session.hash(&self.key(protocol, id));
         self.find_by(session, own, protocol, id, now_ns)
     }
 
@@ -533,33 +553,68 @@ struct Rewriter {
     ahead: Ahead,
 }
 
-/// Protocol and ends of each packet of a batch, read before the first is looked up, so that what lookups read is
-/// prefetched.
+/// Ends of a packet, as they were read before the first packet of the batch is looked up.
+#[derive(Clone, Copy, Default)]
+struct Ends {
+    id: FlowId,
+    protocol: u8,
+    shape: Shape,
+}
+
+/// How the ends of a packet were read.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+enum Shape {
+    /// It has none that the rewriter changes.
+    #[default]
+    None,
+    /// As nearly all are: see [`packet::plain_ends`].
+    Plain,
+    Other,
+}
+
+impl Ends {
+    fn known(&self) -> Option<(u8, FlowId)> {
+        (self.shape != Shape::None).then_some((self.protocol, self.id))
+    }
+}
+
+/// What is known of the packets of a batch before the first of them is looked up: their ends, and where each flow likely
+/// is. So what lookups read is prefetched, first of the index, then of the flows.
 #[derive(Default)]
 struct Ahead {
-    known: Vec<Option<(u8, FlowId)>>,
+    ends: Vec<Ends>,
     hashes: Vec<u64>,
+    likely: Vec<u32>,
 }
 
 impl Ahead {
-    fn read(&mut self, config: &Config, session: &mut Session<'_>, batch: &Batch) {
-        self.known.clear();
-        self.hashes.clear();
-        for (i, meta) in batch.meta().iter().enumerate() {
-            let known = packet::ends(batch.bytes(i), meta.network.into(), config.kind.has_ports());
-            let known = known.filter(|(protocol, _)| config.kind.is_for(*protocol));
-            let hash =
-                known.map_or(0, |(protocol, id)| session.hash(&config.keys(protocol, id)[0]));
-            self.known.push(known);
-            self.hashes.push(hash);
-        }
-        session.prefetch(&self.hashes);
+    fn read(&mut self, config: &Config, session: &mut Session<'_>, batch: &mut Batch) {
+        let Self { ends, hashes, likely } = self;
+        let plain = config.plain();
+        ends.resize(BATCH, Ends::default());
+        hashes.resize(BATCH, 0);
+        let len = batch.len();
+        batch.each(|i, one| {
+            let network = one.meta.network.into();
+            let read = match packet::plain_ends(one.frame, network) {
+                Some((protocol, id)) if plain[usize::from(protocol == PROTOCOL_TCP)] => {
+                    Ends { id, protocol, shape: Shape::Plain }
+                }
+                _ => config.other_ends(one.frame, network),
+            };
+            hashes[i] = session.hash(&config.key(read.protocol, read.id));
+            ends[i] = read;
+        });
+        session.prefetch(&hashes[..len], likely);
     }
 }
 
 /// Flags of TCP that close a direction, and that reset both.
 const FIN: u8 = 1;
 const RST: u8 = 4;
+
+/// Where the flags of a TCP header are.
+const FLAGS: usize = 13;
 
 /// A rewriter at work on a batch.
 struct Work<'a> {
@@ -571,13 +626,43 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
+    /// Output of a plain packet of a known flow, which is rewritten: what nearly all packets are, in few steps. `None`
+    /// leaves it to [`Self::one`], with nothing changed.
+    #[inline(always)]
+    fn plain(&mut self, one: &mut View<'_>, ends: Ends, likely: u32) -> Option<u16> {
+        let Self { config, ref mut session, now_ns, .. } = *self;
+        let Ends { id, protocol, shape } = ends;
+        if shape != Shape::Plain {
+            return None;
+        }
+        let (flow, reply) = session.likely(likely, &config.key(protocol, id), now_ns)?;
+        let ip = one.frame.get_mut(usize::from(one.meta.network)..)?;
+        let flags = if protocol == PROTOCOL_TCP { *ip.get(IP4_BYTES + FLAGS)? } else { 0 };
+        if !flow.is_settled(reply) || flags & (FIN | RST) != 0 {
+            return None;
+        }
+        let to = if reply { flow.from.reverse() } else { flow.to };
+        if !packet::rewrite_plain(ip, protocol, id, to) {
+            return None;
+        }
+        flow.count(reply);
+        flow.see(now_ns);
+        one.meta.hop = Hop::NONE;
+        if reply && config.reply_paint {
+            one.meta.paint = flow.reply_anno;
+        }
+        Some(config.output(flow.input, reply))
+    }
+
     /// Output of a packet, which is rewritten.
-    #[inline]
-    fn one(&mut self, batch: &mut Batch, i: usize, ahead: &Ahead) -> Result<u16, DropReason> {
+    fn one(
+        &mut self,
+        one: &mut View<'_>,
+        known: Option<(u8, FlowId)>,
+        hash: u64,
+    ) -> Result<u16, DropReason> {
         let Self { core, config, ref mut session, input, now_ns } = *self;
-        let meta = batch.meta()[i];
-        let network = usize::from(meta.network);
-        let (known, hash) = (ahead.known[i], ahead.hashes[i]);
+        let network = usize::from(one.meta.network);
         let found =
             known.and_then(|(protocol, id)| config.find_by(session, hash, protocol, id, now_ns));
         let (found, (protocol, id)) = match (found, known) {
@@ -586,7 +671,7 @@ impl Work<'_> {
                 (Some(Input::Pass(output)), _) => return Ok(*output),
                 (Some(Input::Drop) | None, _) | (_, None) => return Err(DropReason::Unmatched),
                 (_, Some(known)) => {
-                    let mapped = config.map(session, known, input, meta.paint, now_ns);
+                    let mapped = config.map(session, known, input, one.meta.paint, now_ns);
                     let Some(mapped) = mapped else {
                         core.failures.fetch_add(1, Relaxed);
                         return Err(DropReason::NoMapping);
@@ -596,11 +681,11 @@ impl Work<'_> {
             },
         };
         let change = config.change(session, found, id);
-        let ip = batch.bytes_mut(i).get_mut(network..).unwrap_or_default();
+        let ip = one.frame.get_mut(network..).unwrap_or_default();
         let flow = session.flow(found);
         flow.count(found.reply);
         if protocol == PROTOCOL_TCP && config.kind.has_ports() {
-            let flags = ip.get(usize::from(ip[0] & 15) * 4 + 13).copied().unwrap_or(0);
+            let flags = ip.get(usize::from(ip[0] & 15) * 4 + FLAGS).copied().unwrap_or(0);
             if flags & (FIN | RST) != 0 {
                 flow.close(found.reply);
             }
@@ -619,11 +704,10 @@ impl Work<'_> {
         let (from, paint) = (flow.input, flow.reply_anno);
         let times = config.times(protocol, flow);
         session.touch(found, times, now_ns);
-        let meta = &mut batch.meta_mut()[i];
         // The route is that of the new destination.
-        meta.hop = Hop::NONE;
+        one.meta.hop = Hop::NONE;
         if found.reply && config.reply_paint {
-            meta.paint = paint;
+            one.meta.paint = paint;
         }
         Ok(config.output(from, found.reply))
     }
@@ -640,13 +724,18 @@ impl Element for Rewriter {
         let mut session = config.table.session();
         self.ahead.read(config, &mut session, batch);
         let mut work = Work { core, config, session, input, now_ns: cx.now_ns };
-        for i in 0..batch.len() {
-            match work.one(batch, i, &self.ahead) {
-                Ok(output) if u32::from(output) < self.outputs => batch.output(i, output),
-                Ok(_) => batch.discard(i, DropReason::Unmatched),
-                Err(reason) => batch.discard(i, reason),
+        let Self { outputs, ahead: Ahead { ends, hashes, likely }, .. } = self;
+        batch.each(|i, mut one| {
+            let output = match work.plain(&mut one, ends[i], likely[i]) {
+                Some(output) => Ok(output),
+                None => work.one(&mut one, ends[i].known(), hashes[i]),
+            };
+            match output {
+                Ok(output) if u32::from(output) < *outputs => one.output(output),
+                Ok(_) => one.discard(DropReason::Unmatched),
+                Err(reason) => one.discard(reason),
             }
-        }
+        });
     }
 }
 

@@ -6,6 +6,7 @@ use crate::element::click::only::seen::{Seen, long, word};
 use crate::frame::wire::checksum::{update, update_long};
 use crate::frame::wire::icmp::PROTOCOL_ICMP;
 use crate::frame::wire::protocol::{TCP, UDP};
+use crate::frame::wire::{IP4_BYTES, Ip4};
 
 /// Ends and protocol of a packet whose IPv4 header begins at an offset; with ports where it has them.
 pub(super) fn ends(frame: &[u8], network: usize, ports: bool) -> Option<(u8, FlowId)> {
@@ -27,6 +28,64 @@ pub(super) fn ends(frame: &[u8], network: usize, ports: bool) -> Option<(u8, Flo
     let has_ports = matches!(protocol, TCP | UDP);
     let id = FlowId { sport: word(transport, 0)?, dport: word(transport, 2)?, ..addrs };
     has_ports.then_some((protocol, id))
+}
+
+/// Bytes of a plain packet that are read: up to the end of a UDP header.
+const PLAIN_BYTES: usize = IP4_BYTES + 8;
+
+/// [`ends`] of a packet as nearly all are: TCP or UDP behind an IPv4 header without options, and no later fragment. `None`
+/// leaves the others to it.
+#[inline(always)]
+pub(super) fn plain_ends(frame: &[u8], network: usize) -> Option<(u8, FlowId)> {
+    let head: &[u8; PLAIN_BYTES] = frame.get(network..)?.first_chunk()?;
+    let ip = Ip4::at(head, 0)?;
+    let protocol = ip.protocol();
+    let plain = ip.is_plain()
+        & ((protocol == UDP) | (protocol == TCP))
+        & (ip.total_len() >= PLAIN_BYTES);
+    let ports = u32::from(word(head, IP4_BYTES)?) << 16 | u32::from(word(head, IP4_BYTES + 2)?);
+    let addrs = u64::from(ip.src()) << 32 | u64::from(ip.dst());
+    plain.then_some((protocol, FlowId::of_words((addrs, ports))))
+}
+
+/// [`rewrite`] of a packet that [`plain_ends`] has read, of this protocol; false where it is too short for that.
+#[inline(always)]
+pub(super) fn rewrite_plain(ip: &mut [u8], protocol: u8, from: FlowId, to: FlowId) -> bool {
+    let at = IP4_BYTES + if protocol == TCP { 16 } else { 6 };
+    let Some(sum) = word(ip, at) else { return false };
+    let ((addrs, ports), (new_addrs, new_ports)) = (from.words(), to.words());
+    let addrs = halves(!addrs) + halves(new_addrs);
+    let ports = u64::from(!ports) + u64::from(new_ports);
+    // UDP may have none.
+    let sum = match sum {
+        0 if protocol == UDP => 0,
+        sum => after(sum, addrs + ports),
+    };
+    put(ip, at, sum);
+    let Some(head) = ip.first_chunk_mut::<PLAIN_BYTES>() else { return false };
+    let sum = u16::from_be_bytes([head[10], head[11]]);
+    head[10..12].copy_from_slice(&after(sum, addrs).to_be_bytes());
+    head[12..20].copy_from_slice(&new_addrs.to_be_bytes());
+    head[20..24].copy_from_slice(&new_ports.to_be_bytes());
+    true
+}
+
+/// Sum of the two halves of a word.
+#[inline(always)]
+fn halves(word: u64) -> u64 {
+    (word >> 32) + (word & 0xffff_ffff)
+}
+
+/// A checksum after words under it have changed (RFC 1624, equation 3), by the sum of the complements of the old ones and
+/// of the new ones, below 2^36.
+#[inline(always)]
+#[allow(clippy::cast_possible_truncation, reason = "folded below 2^16 by then")]
+fn after(checksum: u16, change: u64) -> u16 {
+    let sum = u64::from(!checksum) + change;
+    let sum = (sum >> 32) + ((sum >> 16) & 0xffff) + (sum & 0xffff);
+    let sum = (sum >> 16) + (sum & 0xffff);
+    let sum = (sum >> 16) + (sum & 0xffff);
+    !(sum as u16)
 }
 
 /// Types of ICMP messages that have an identifier, and where it is.
@@ -133,4 +192,57 @@ pub(super) fn renumber(ip: &mut [u8], own: &mut Deltas, other: &Deltas) {
         at += length;
     }
     put(tcp, 16, sum);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn flow() -> impl Strategy<Value = FlowId> {
+        // Both zeros of a sum, and all else.
+        let addr = || prop_oneof![Just(0), Just(u32::MAX), any::<u32>()];
+        let port = || prop_oneof![Just(0), Just(u16::MAX), any::<u16>()];
+        (addr(), addr(), port(), port()).prop_map(|(src, dst, sport, dport)| FlowId {
+            src,
+            dst,
+            sport,
+            dport,
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn a_plain_packet_is_read_and_written_as_any_other(
+            (mut bytes, from, to) in (any::<[u8; 44]>(), flow(), flow()),
+            protocol in prop_oneof![Just(TCP), Just(UDP)],
+            sums in prop_oneof![Just([0; 2]), Just([0xff; 2]), any::<[u8; 2]>()],
+            len in 24..=44_usize,
+            first in prop_oneof![4 => Just(0x45), 1 => any::<u8>()],
+            fragment in prop_oneof![4 => Just([0x40, 0]), 1 => any::<[u8; 2]>()],
+        ) {
+            bytes[0] = first;
+            bytes[2..4].copy_from_slice(&[0, u8::try_from(len).unwrap()]);
+            bytes[6..8].copy_from_slice(&fragment);
+            bytes[9] = protocol;
+            bytes[12..16].copy_from_slice(&from.src.to_be_bytes());
+            bytes[16..20].copy_from_slice(&from.dst.to_be_bytes());
+            put(&mut bytes, 20, from.sport);
+            put(&mut bytes, 22, from.dport);
+            bytes[26..28].copy_from_slice(&sums);
+            bytes[36..38].copy_from_slice(&sums);
+            if let Some(plain) = plain_ends(&bytes[..len], 0) {
+                prop_assert_eq!(Some(plain), ends(&bytes[..len], 0, true));
+                prop_assert_eq!(plain, (protocol, from));
+                let mut other = bytes;
+                if rewrite_plain(&mut bytes[..len], protocol, from, to) {
+                    rewrite(&mut other[..len], from, to, true);
+                }
+                prop_assert_eq!(bytes, other);
+            } else {
+                let is_plain = first == 0x45 && fragment[0] & 0x1f == 0 && fragment[1] == 0;
+                prop_assert!(len < PLAIN_BYTES || !is_plain);
+            }
+        }
+    }
 }

@@ -12,15 +12,37 @@ use crate::language::{Around, Value};
 
 /// Ends of a flow, as packets carry them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[repr(C)]
 pub(crate) struct FlowId {
-    pub(crate) src: u32,
-    pub(crate) sport: u16,
+    // In this order both addresses are one word for the machine, and both ports.
     pub(crate) dst: u32,
+    pub(crate) src: u32,
     pub(crate) dport: u16,
+    pub(crate) sport: u16,
 }
 
 impl FlowId {
+    /// Source and destination address in a word, and the ports in another, the source above the destination.
+    #[inline]
+    pub(crate) fn words(self) -> (u64, u32) {
+        let addrs = u64::from(self.src) << 32 | u64::from(self.dst);
+        (addrs, u32::from(self.sport) << 16 | u32::from(self.dport))
+    }
+
+    /// Ends of [`Self::words`].
+    #[inline]
+    #[allow(clippy::cast_possible_truncation, reason = "takes the halves of a word")]
+    pub(crate) fn of_words((addrs, ports): (u64, u32)) -> Self {
+        Self {
+            src: (addrs >> 32) as u32,
+            dst: addrs as u32,
+            sport: (ports >> 16) as u16,
+            dport: ports as u16,
+        }
+    }
+
     /// Ends of packets of the other direction.
+    #[inline]
     pub(crate) fn reverse(self) -> Self {
         Self { src: self.dst, sport: self.dport, dst: self.src, dport: self.sport }
     }

@@ -84,13 +84,14 @@ impl Flow {
     /// same, replies are what is meant.
     #[inline]
     pub(super) fn is(&self, key: &Key) -> Option<bool> {
-        if self.owner != key.owner || self.protocol != key.protocol || !self.has(LIVE) {
-            return None;
-        }
-        if self.to.reverse() == key.id {
-            return Some(true);
-        }
-        (self.from == key.id).then_some(false)
+        let other = self.owner ^ key.owner | u32::from(self.protocol ^ key.protocol);
+        let ((addrs, ports), (reply_addrs, reply_ports)) =
+            (self.from.words(), self.to.reverse().words());
+        let (key_addrs, key_ports) = key.id.words();
+        let reply = (reply_addrs ^ key_addrs) | u64::from(reply_ports ^ key_ports);
+        let own = (addrs ^ key_addrs) | u64::from(ports ^ key_ports);
+        let is = (other == 0) & self.has(LIVE) & ((reply == 0) | (own == 0));
+        is.then_some(reply == 0)
     }
 
     #[inline]
@@ -108,6 +109,24 @@ impl Flow {
     pub(crate) fn count(&mut self, reply: bool) {
         self.packets += 1;
         self.flags |= PASSED << u8::from(reply);
+    }
+
+    /// Whether one more packet of a direction, which closes nothing, leaves it for as long as it stays now, and its data as
+    /// they are.
+    #[inline]
+    pub(crate) fn is_settled(&self, reply: bool) -> bool {
+        let passed = PASSED << u8::from(reply);
+        self.packets > 2 && self.flags & (passed | CHANGED) == passed
+    }
+
+    /// Notes the time of a packet.
+    #[inline]
+    pub(crate) fn see(&mut self, now_ns: u64) {
+        // A new flow is at the end of its list already.
+        if self.seen_ns != now_ns {
+            self.seen_ns = now_ns;
+            self.set(USED, true);
+        }
     }
 
     /// Whether packets of both directions came.

@@ -32,6 +32,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
+use flow::NONE;
 pub(crate) use flow::{Flow, Key, Times};
 
 use super::lock;
@@ -178,10 +179,9 @@ impl Table {
 
     #[inline]
     fn hash(&self, key: &Key) -> u64 {
-        let FlowId { src, sport, dst, dport } = key.id;
-        let addrs = u64::from(src) << 32 | u64::from(dst);
-        let ports = u64::from(sport) << 16 | u64::from(dport);
-        let rest = ports << 32 | u64::from(key.owner) << 8 | u64::from(key.protocol);
+        let (addrs, ports) = key.id.words();
+        let rest =
+            u64::from(ports) << 32 | u64::from(key.owner) << 8 | u64::from(key.protocol);
         let [a, b] = self.seeds;
         fold(fold(addrs ^ a, rest ^ b) ^ a, b | 1)
     }
@@ -263,16 +263,32 @@ impl<'a> Session<'a> {
         self.table.hash(key)
     }
 
-    /// Prefetches what the lookups of these keys will read. Only where there is one part: of several each lookup would
-    /// take the lock twice more.
-    pub(crate) fn prefetch(&mut self, hashes: &[u64]) {
+    /// Prefetches what the lookups of these keys will read, and gives numbers for [`Self::likely`]. Only where there is
+    /// one part: of several each lookup would take the lock twice more.
+    pub(crate) fn prefetch(&mut self, hashes: &[u64], likely: &mut Vec<u32>) {
+        likely.clear();
         if self.is_shared() {
+            likely.resize(hashes.len(), NONE);
             return;
         }
-        let bits = self.bits;
         let shard = self.shard(0);
         hashes.iter().for_each(|&hash| shard.index.prefetch(halves(hash).0));
-        hashes.iter().for_each(|&hash| shard.prefetch(halves(hash).0, bits));
+        likely.extend(hashes.iter().map(|&hash| shard.prefetch(halves(hash).0)));
+    }
+
+    /// The flow of a number, if it is that of a packet's key and has not ended, and whether the packet is a reply. Where
+    /// it is not, [`Self::find`] may find another.
+    #[inline(always)]
+    pub(crate) fn likely(
+        &mut self,
+        number: u32,
+        key: &Key,
+        now_ns: u64,
+    ) -> Option<(&mut Flow, bool)> {
+        if number == NONE {
+            return None;
+        }
+        self.shard(0).likely(number, key, now_ns)
     }
 
     fn number(&self, shard: usize, at: u32) -> u32 {

@@ -64,12 +64,23 @@ impl Shard {
         self.flows[at as usize].is(key)
     }
 
-    /// Prefetches the flow that a tag is most likely of, `bits` below whose number in the index name the part.
+    /// Prefetches the flow that a tag is most likely of, and gives its place: of the only part.
     #[inline]
-    pub(super) fn prefetch(&self, tag: u32, bits: u32) {
-        if let Some(number) = self.index.find(tag, |_| true) {
-            prefetch(&self.flows[(number >> bits) as usize]);
+    pub(super) fn prefetch(&self, tag: u32) -> u32 {
+        let likely = self.index.find(tag, |_| true);
+        if let Some(at) = likely {
+            prefetch(&self.flows[at as usize]);
         }
+        likely.unwrap_or(NONE)
+    }
+
+    /// The flow at a place, if it is that of a key and has not ended, and whether the key is that of replies.
+    #[inline(always)]
+    pub(super) fn likely(&mut self, at: u32, key: &Key, now_ns: u64) -> Option<(&mut Flow, bool)> {
+        let flow = &mut self.flows[at as usize];
+        let reply = flow.is(key)?;
+        let silent_ns = self.lists[usize::from(flow.list)].times.silent_ns;
+        (flow.seen_ns.saturating_add(silent_ns) > now_ns).then_some((flow, reply))
     }
 
     /// The flow at a place.
@@ -138,11 +149,7 @@ impl Shard {
     #[inline]
     pub(super) fn touch(&mut self, at: u32, times: Times, now_ns: u64) {
         let flow = &mut self.flows[at as usize];
-        // A new flow is at the end of its list already.
-        if flow.seen_ns != now_ns {
-            flow.seen_ns = now_ns;
-            flow.set(USED, true);
-        }
+        flow.see(now_ns);
         if self.lists[usize::from(flow.list)].times != times {
             self.leave(at);
             let list = self.list(times);

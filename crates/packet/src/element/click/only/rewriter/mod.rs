@@ -30,9 +30,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use crate::element::support::setting::value;
+use crate::frame::wire::IP4_BYTES;
 use crate::frame::wire::icmp::PROTOCOL_ICMP;
 use crate::frame::wire::protocol::{TCP as PROTOCOL_TCP, UDP as PROTOCOL_UDP};
-use crate::frame::wire::IP4_BYTES;
 use crate::frame::{BATCH, Batch, DropReason, Hop, View};
 use crate::graph::{Context, Element, ElementClass, Made, Setup};
 use crate::handler::Handler;

@@ -40,9 +40,8 @@ pub(super) fn plain_ends(frame: &[u8], network: usize) -> Option<(u8, FlowId)> {
     let head: &[u8; PLAIN_BYTES] = frame.get(network..)?.first_chunk()?;
     let ip = Ip4::at(head, 0)?;
     let protocol = ip.protocol();
-    let plain = ip.is_plain()
-        & ((protocol == UDP) | (protocol == TCP))
-        & (ip.total_len() >= PLAIN_BYTES);
+    let plain =
+        ip.is_plain() & ((protocol == UDP) | (protocol == TCP)) & (ip.total_len() >= PLAIN_BYTES);
     let ports = u32::from(word(head, IP4_BYTES)?) << 16 | u32::from(word(head, IP4_BYTES + 2)?);
     let addrs = u64::from(ip.src()) << 32 | u64::from(ip.dst());
     plain.then_some((protocol, FlowId::of_words((addrs, ports))))

@@ -116,7 +116,8 @@ impl Flow {
     #[inline]
     pub(crate) fn is_settled(&self, reply: bool) -> bool {
         let passed = PASSED << u8::from(reply);
-        self.packets > 2 && self.flags & (passed | CHANGED) == passed
+        // The third packet is that which makes a flow of packets a stream.
+        self.packets != 2 && self.flags & (passed | CHANGED) == passed
     }
 
     /// Notes the time of a packet.

@@ -1,9 +1,10 @@
 //! Index from the hash of a key to numbers of flows: extendible hashing in segments of a page.
 //!
 //! Source: Fagin, Nievergelt, Pippenger, Strong, ACM TODS 4(3), 1979. Shape: a directory of segments by the middle bits
-//! of a tag; a segment has 512 slots, probed one after the other from the place that the low bits name. A slot holds
-//! the tag (32 bits of the key's hash) and the number of a flow. Cost: a lookup reads the directory and one or two
-//! cache lines of a segment. A segment that is full is split in two, with what its slots hold and nothing else: growth
+//! of a tag; a segment has 64 cache lines of 8 slots, probed one after the other from the line that the low bits name. A
+//! slot holds the tag (32 bits of the key's hash) and the number of a flow; those of a line that are in use are its first
+//! ones. Cost: a lookup reads the directory and one cache line of a segment, whose tags it compares all at once, and 5 %
+//! of the keys are in the line behind it. A segment that is full is split in two, with what its slots hold and nothing else: growth
 //! never stops for the whole table, apart from the directory, which is copied when it doubles (4 bytes for some 300
 //! keys). Memory is not given back. Limits: 2^23 segments.
 
@@ -11,12 +12,15 @@ use fingerpost_lpm::mem::prefetch;
 
 use super::chunks::Chunks;
 
-/// Slots of a segment: a page.
-const SLOTS: usize = 512;
-const MASK: usize = SLOTS - 1;
+/// Slots of a cache line.
+const WIDE: usize = 8;
+
+/// Lines of a segment, which is a page.
+const LINES: usize = 64;
+const MASK: usize = LINES - 1;
 
 /// Bits of a tag that name the place in a segment.
-const PLACE_BITS: u32 = SLOTS.trailing_zeros();
+const PLACE_BITS: u32 = (LINES * WIDE).trailing_zeros();
 
 /// Slots in use at which a segment is split: longer searches cost more than the memory.
 const FULL: u16 = 400;
@@ -27,14 +31,112 @@ const MOST_DEPTH: u32 = 32 - PLACE_BITS;
 /// Segments of a chunk.
 const CHUNK: usize = 16;
 
-/// `tag << 32 | number + 1`; 0 where there is none.
+/// Slots of a cache line: tags, and numbers plus 1. Both are 0 where there is none.
+#[derive(Clone, Copy, Default, Debug)]
+#[repr(C, align(64))]
+struct Line {
+    tags: [u32; WIDE],
+    numbers: [u32; WIDE],
+}
+
+impl Line {
+    /// Which slots have a tag, a bit each. Those without a number have tag 0.
+    #[inline(always)]
+    fn having(&self, tag: u32) -> u32 {
+        let bits = self.tags.iter().enumerate();
+        bits.fold(0, |bits, (at, &own)| bits | u32::from(own == tag) << at)
+    }
+
+    #[inline(always)]
+    fn is_full(&self) -> bool {
+        self.numbers[WIDE - 1] != 0
+    }
+
+    fn slots(self) -> impl Iterator<Item = Slot> {
+        let slots = self.tags.into_iter().zip(self.numbers);
+        slots.map(|(tag, number)| Slot { tag, number }).take_while(|slot| slot.number != 0)
+    }
+
+    /// Adds a slot behind the others; false where the line is full.
+    fn push(&mut self, slot: Slot) -> bool {
+        let Some(at) = self.numbers.iter().position(|&number| number == 0) else { return false };
+        (self.tags[at], self.numbers[at]) = (slot.tag, slot.number);
+        true
+    }
+
+    /// Takes a slot out, into whose place the last one moves.
+    fn take(&mut self, at: usize) -> Slot {
+        let last = self.numbers.iter().rposition(|&number| number != 0).unwrap_or(at);
+        let taken = Slot { tag: self.tags[at], number: self.numbers[at] };
+        (self.tags[at], self.numbers[at]) = (self.tags[last], self.numbers[last]);
+        (self.tags[last], self.numbers[last]) = (0, 0);
+        taken
+    }
+}
+
+/// A slot in use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Slot {
+    tag: u32,
+    /// Number of the flow, plus 1.
+    number: u32,
+}
+
+/// The slots of a segment. Of a key that is not in the line of its tag, all lines from there to its own are full.
 #[derive(Clone, Debug)]
-#[repr(align(64))]
-struct Slots([u64; SLOTS]);
+struct Slots([Line; LINES]);
 
 impl Default for Slots {
     fn default() -> Self {
-        Self([0; SLOTS])
+        Self([Line::default(); LINES])
+    }
+}
+
+impl Slots {
+    /// Adds a slot; there is place.
+    fn put(&mut self, slot: Slot) {
+        let mut at = line(slot.tag);
+        while !self.0[at].push(slot) {
+            at = (at + 1) & MASK;
+        }
+    }
+
+    /// A slot behind a line that belongs into that or one before it, if the full lines from it on lead to one.
+    fn behind(&self, hole: usize) -> Option<(usize, usize)> {
+        for step in 1..LINES {
+            let at = (hole + step) & MASK;
+            let belongs = |slot: Slot| at.wrapping_sub(line(slot.tag)) & MASK >= step;
+            if let Some(found) = self.0[at].slots().position(belongs) {
+                return Some((at, found));
+            }
+            if !self.0[at].is_full() {
+                break;
+            }
+        }
+        None
+    }
+
+    /// Removes a slot; false where it is none of them.
+    fn remove(&mut self, slot: Slot) -> bool {
+        let begin = line(slot.tag);
+        let lines = (0..LINES).map(|step| (begin + step) & MASK);
+        let mut found = None;
+        for at in lines {
+            found = self.0[at].slots().position(|own| own == slot).map(|place| (at, place));
+            if found.is_some() || !self.0[at].is_full() {
+                break;
+            }
+        }
+        let Some((mut hole, place)) = found else { return false };
+        let mut was_full = self.0[hole].is_full();
+        self.0[hole].take(place);
+        while was_full && let Some((at, place)) = self.behind(hole) {
+            was_full = self.0[at].is_full();
+            let moved = self.0[at].take(place);
+            self.0[hole].push(moved);
+            hole = at;
+        }
+        true
     }
 }
 
@@ -55,20 +157,10 @@ pub(super) struct Index {
     heads: Vec<Head>,
 }
 
-#[inline]
-fn slot_of(tag: u32, number: u32) -> u64 {
-    u64::from(tag) << 32 | (u64::from(number) + 1)
-}
-
-#[inline]
-#[allow(clippy::cast_possible_truncation, reason = "takes the halves of a slot")]
-fn parts(slot: u64) -> (u32, u32) {
-    ((slot >> 32) as u32, (slot as u32).wrapping_sub(1))
-}
-
-#[inline]
-fn place(tag: u32) -> usize {
-    tag as usize & MASK
+/// The line of a tag.
+#[inline(always)]
+fn line(tag: u32) -> usize {
+    tag as usize / WIDE & MASK
 }
 
 impl Index {
@@ -81,16 +173,20 @@ impl Index {
     /// The first number with this tag for which `is_it` holds.
     #[inline]
     pub(super) fn find(&self, tag: u32, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
-        let slots = &self.segments[self.segment(tag)?].0;
-        let mut at = place(tag);
-        for _ in 0..SLOTS {
-            let slot = slots[at];
-            if slot == 0 {
-                return None;
+        let lines = &self.segments[self.segment(tag)?].0;
+        let mut at = line(tag);
+        for _ in 0..LINES {
+            let line = &lines[at];
+            let mut bits = line.having(tag);
+            while bits != 0 {
+                let number = line.numbers[bits.trailing_zeros() as usize % WIDE];
+                if number != 0 && is_it(number - 1) {
+                    return Some(number - 1);
+                }
+                bits &= bits - 1;
             }
-            let (own, number) = parts(slot);
-            if own == tag && is_it(number) {
-                return Some(number);
+            if !line.is_full() {
+                return None;
             }
             at = (at + 1) & MASK;
         }
@@ -101,7 +197,7 @@ impl Index {
     #[inline]
     pub(super) fn prefetch(&self, tag: u32) {
         if let Some(segment) = self.segment(tag) {
-            prefetch(&self.segments[segment].0[place(tag)]);
+            prefetch(&self.segments[segment].0[line(tag)]);
         }
     }
 
@@ -115,7 +211,7 @@ impl Index {
         while let Some(segment) = self.segment(tag) {
             if self.heads[segment].used < FULL {
                 self.heads[segment].used += 1;
-                put(&mut self.segments[segment], slot_of(tag, number));
+                self.segments[segment].put(Slot { tag, number: number + 1 });
                 return true;
             }
             if !self.split(segment, tag) {
@@ -147,11 +243,11 @@ impl Index {
             self.directory[at] = new;
         }
         let slots = std::mem::take(&mut self.segments[segment]);
-        for slot in slots.0.into_iter().filter(|&slot| slot != 0) {
-            let (tag, _) = parts(slot);
-            let to = if tag >> (PLACE_BITS + depth) & 1 == 1 { other } else { segment };
+        for slot in slots.0.into_iter().flat_map(Line::slots) {
+            let one = slot.tag >> (PLACE_BITS + depth) & 1 == 1;
+            let to = if one { other } else { segment };
             self.heads[to].used += 1;
-            put(&mut self.segments[to], slot);
+            self.segments[to].put(slot);
         }
         true
     }
@@ -159,27 +255,9 @@ impl Index {
     /// Removes a number from under its tag.
     pub(super) fn remove(&mut self, tag: u32, number: u32) {
         let Some(segment) = self.segment(tag) else { return };
-        let slots = &mut self.segments[segment].0;
-        let wanted = slot_of(tag, number);
-        let mut at = place(tag);
-        while slots[at] != wanted {
-            if slots[at] == 0 {
-                return;
-            }
-            at = (at + 1) & MASK;
+        if self.segments[segment].remove(Slot { tag, number: number + 1 }) {
+            self.heads[segment].used -= 1;
         }
-        // Those behind move up, as far as the places that they began at allow.
-        let mut next = (at + 1) & MASK;
-        while slots[next] != 0 {
-            let begin = place(parts(slots[next]).0);
-            if next.wrapping_sub(begin) & MASK >= next.wrapping_sub(at) & MASK {
-                slots[at] = slots[next];
-                at = next;
-            }
-            next = (next + 1) & MASK;
-        }
-        slots[at] = 0;
-        self.heads[segment].used -= 1;
     }
 
     /// Keys in it.
@@ -194,16 +272,6 @@ impl Index {
             + self.directory.capacity() * size_of::<u32>()
             + self.heads.capacity() * size_of::<Head>()
     }
-}
-
-/// Puts a slot into a segment that has place.
-#[inline]
-fn put(slots: &mut Slots, slot: u64) {
-    let mut at = place(parts(slot).0);
-    while slots.0[at] != 0 {
-        at = (at + 1) & MASK;
-    }
-    slots.0[at] = slot;
 }
 
 #[cfg(test)]

@@ -180,8 +180,7 @@ impl Table {
     #[inline]
     fn hash(&self, key: &Key) -> u64 {
         let (addrs, ports) = key.id.words();
-        let rest =
-            u64::from(ports) << 32 | u64::from(key.owner) << 8 | u64::from(key.protocol);
+        let rest = u64::from(ports) << 32 | u64::from(key.owner) << 8 | u64::from(key.protocol);
         let [a, b] = self.seeds;
         fold(fold(addrs ^ a, rest ^ b) ^ a, b | 1)
     }

@@ -157,7 +157,7 @@ fn a_full_table_gives_up_a_flow_behind_one_that_is_guaranteed() {
     for n in 1..=3 {
         assert!(session.add(flow(n), times, n.into()).is_some());
     }
-    let mut touch = |session: &mut Session<'_>, n, now_ns| {
+    let touch = |session: &mut Session<'_>, n, now_ns| {
         let found = session.find(&flow(n).key(), now_ns).expect("it stays");
         session.touch(found, times, now_ns);
     };

@@ -30,12 +30,16 @@ fn batches(
     ids: &[FlowId],
     mut each: impl FnMut(&mut Session<'_>, u64, FlowId),
 ) -> f64 {
-    let (start, mut hashes, mut likely) = (ran_ns(), Vec::new(), Vec::new());
+    let (start, mut hashes, mut slots) = (ran_ns(), Vec::new(), Vec::new());
     for batch in ids.chunks(TOGETHER) {
         let mut session = config.table.session();
         hashes.clear();
         hashes.extend(batch.iter().map(|&id| session.hash(&config.key(PROTOCOL_UDP, id))));
-        session.prefetch(&hashes, &mut likely);
+        if let Some(shard) = session.only() {
+            slots.clear();
+            slots.extend(hashes.iter().map(|&hash| shard.slots(hash)));
+            hashes.iter().zip(&slots).for_each(|(&hash, &slots)| _ = shard.ahead(slots, hash));
+        }
         for (&id, &hash) in batch.iter().zip(&hashes) {
             each(&mut session, hash, id);
         }

@@ -39,7 +39,7 @@ use crate::handler::Handler;
 use crate::language::{Arg, ClassSpec, ConfigError, Problems, Value};
 
 use pattern::{Choice, FlowId, Pattern};
-use table::{Flow, Found, Key, Session, Table, Times};
+use table::{Flow, Found, Key, Session, Shard, Table, Times};
 
 pub(crate) const IP: ElementClass = class("IPRewriter", |setup| configure(setup, Kind::Ip));
 pub(crate) const UDP: ElementClass = class("UDPRewriter", |setup| configure(setup, Kind::Udp));
@@ -118,6 +118,19 @@ enum Input {
     Pattern(Pattern, u16, u16),
 }
 
+impl Input {
+    /// Outputs of the packets of a flow that began here, and of the replies to them.
+    fn outputs(&self) -> [u16; 2] {
+        match self {
+            Self::Pattern(_, packets, replies) | Self::Keep(packets, replies) => {
+                [*packets, *replies]
+            }
+            Self::Pass(output) => [*output; 2],
+            Self::Drop => [0; 2],
+        }
+    }
+}
+
 /// A rewriter: what its instances, its handlers and the elements that name it share.
 #[derive(Default)]
 pub(super) struct Core {
@@ -133,6 +146,8 @@ struct Config {
     owner: u32,
     kind: Kind,
     inputs: Vec<Input>,
+    /// [`Input::outputs`] of each.
+    outputs: Vec<[u16; 2]>,
     reply_paint: bool,
     tcp: Timeouts,
     udp: Timeouts,
@@ -236,6 +251,7 @@ fn configure(setup: &mut Setup<'_>, kind: Kind) -> Result<Made, ConfigError> {
         table,
         owner: u32::try_from(setup.number()).unwrap_or(u32::MAX),
         kind,
+        outputs: inputs.iter().map(Input::outputs).collect(),
         inputs,
         reply_paint,
         tcp,
@@ -254,7 +270,12 @@ fn configure(setup: &mut Setup<'_>, kind: Kind) -> Result<Made, ConfigError> {
             {
                 config.table.use_workers(core.workers.fetch_add(1, Relaxed) + 1);
             }
-            Rewriter { core, outputs, ahead: Ahead::default() }
+            Rewriter {
+                core,
+                outputs,
+                ahead: Box::new([Ahead::default(); BATCH]),
+                special: Vec::with_capacity(BATCH),
+            }
         }
     });
     Ok(handled(made, &core))
@@ -417,13 +438,51 @@ impl Config {
         [PROTOCOL_UDP, PROTOCOL_TCP].map(|protocol| ports && self.kind.is_for(protocol))
     }
 
-    /// Ends of a packet that is not plain.
-    fn other_ends(&self, frame: &[u8], network: usize) -> Ends {
+    /// What is known of a packet that is not plain.
+    fn other_ends(&self, frame: &[u8], network: usize) -> Ahead {
         let read = packet::ends(frame, network, self.kind.has_ports());
         match read.filter(|(protocol, _)| self.kind.is_for(*protocol)) {
-            Some((protocol, id)) => Ends { id, protocol, shape: Shape::Other },
-            None => Ends::default(),
+            Some((protocol, id)) => {
+                let hash = self.table.hash(&self.key(protocol, id));
+                Ahead { hash, id, likely: 0, protocol, shape: Shape::Other }
+            }
+            None => Ahead::default(),
         }
+    }
+
+    /// Output of a plain packet of a known flow, which is rewritten: what nearly all packets are, in few steps. `None`
+    /// leaves it to [`Work::one`], with nothing changed.
+    #[inline(always)]
+    fn rewrite_plain(
+        &self,
+        shard: &mut Shard,
+        one: &mut View<'_>,
+        ahead: &Ahead,
+        now_ns: u64,
+    ) -> Option<u16> {
+        let Ahead { id, protocol, .. } = *ahead;
+        if ahead.shape != Shape::Plain {
+            return None;
+        }
+        let key = Key { owner: self.owner, protocol, id };
+        let (flow, reply) = shard.likely(ahead.likely, &key, now_ns)?;
+        let output = self.outputs.get(usize::from(flow.input))?[usize::from(reply)];
+        let ip = one.frame.get_mut(usize::from(one.meta.network)..)?;
+        let flags = if protocol == PROTOCOL_TCP { *ip.get(IP4_BYTES + FLAGS)? } else { 0 };
+        if !flow.is_settled(reply) || flags & (FIN | RST) != 0 {
+            return None;
+        }
+        let to = if reply { flow.from.reverse() } else { flow.to };
+        if !packet::rewrite_plain(ip, protocol, id, to) {
+            return None;
+        }
+        flow.count(reply);
+        flow.see(now_ns);
+        one.meta.hop = Hop::NONE;
+        if reply && self.reply_paint {
+            one.meta.paint = flow.reply_anno;
+        }
+        Some(output)
     }
 
     /// How long a flow stays, by what is known of it.
@@ -531,32 +590,26 @@ impl Config {
     }
 
     /// Output of a packet, or of a reply, of a flow that began at an input.
-    #[inline]
     fn output(&self, input: u16, reply: bool) -> u16 {
-        match self.inputs.get(usize::from(input)) {
-            Some(Input::Pattern(_, packets, replies) | Input::Keep(packets, replies)) => {
-                if reply {
-                    *replies
-                } else {
-                    *packets
-                }
-            }
-            Some(Input::Pass(output)) => *output,
-            _ => 0,
-        }
+        self.outputs.get(usize::from(input)).map_or(0, |outputs| outputs[usize::from(reply)])
     }
 }
 
 struct Rewriter {
     core: Option<Arc<Core>>,
     outputs: u32,
-    ahead: Ahead,
+    ahead: Box<[Ahead; BATCH]>,
+    /// Packets of the batch that are to be looked at more closely.
+    special: Vec<usize>,
 }
 
-/// Ends of a packet, as they were read before the first packet of the batch is looked up.
+/// What is known of a packet before the first of its batch is looked up.
 #[derive(Clone, Copy, Default)]
-struct Ends {
+struct Ahead {
+    hash: u64,
     id: FlowId,
+    /// Where its flow likely is; until then, where the index has it.
+    likely: u32,
     protocol: u8,
     shape: Shape,
 }
@@ -567,45 +620,43 @@ enum Shape {
     /// It has none that the rewriter changes.
     #[default]
     None,
-    /// As nearly all are: see [`packet::plain_ends`].
+    /// Shape of nearly all: see [`packet::plain_ends`].
     Plain,
     Other,
 }
 
-impl Ends {
+impl Ahead {
     fn known(&self) -> Option<(u8, FlowId)> {
         (self.shape != Shape::None).then_some((self.protocol, self.id))
     }
 }
 
-/// What is known of the packets of a batch before the first of them is looked up: their ends, and where each flow likely
-/// is. So what lookups read is prefetched, first of the index, then of the flows.
-#[derive(Default)]
-struct Ahead {
-    ends: Vec<Ends>,
-    hashes: Vec<u64>,
-    likely: Vec<u32>,
-}
-
-impl Ahead {
-    fn read(&mut self, config: &Config, session: &mut Session<'_>, batch: &mut Batch) {
-        let Self { ends, hashes, likely } = self;
-        let plain = config.plain();
-        ends.resize(BATCH, Ends::default());
-        hashes.resize(BATCH, 0);
-        let len = batch.len();
-        batch.each(|i, one| {
-            let network = one.meta.network.into();
-            let read = match packet::plain_ends(one.frame, network) {
-                Some((protocol, id)) if plain[usize::from(protocol == PROTOCOL_TCP)] => {
-                    Ends { id, protocol, shape: Shape::Plain }
-                }
-                _ => config.other_ends(one.frame, network),
-            };
-            hashes[i] = session.hash(&config.key(read.protocol, read.id));
-            ends[i] = read;
-        });
-        session.prefetch(&hashes[..len], likely);
+/// Reads the ends of the packets of a batch; what lookups read is prefetched, first of the index, then of the flows.
+fn read_ahead(
+    ahead: &mut [Ahead; BATCH],
+    config: &Config,
+    session: &mut Session<'_>,
+    batch: &mut Batch,
+) {
+    let (table, [udp, tcp]) = (&*config.table, config.plain());
+    let shard = session.only();
+    let len = batch.len().min(BATCH);
+    batch.each(|i, one| {
+        let network = one.meta.network.into();
+        let mut read = match packet::plain_ends(one.frame, network) {
+            Some((protocol, id)) if if protocol == PROTOCOL_TCP { tcp } else { udp } => {
+                let hash = table.hash(&Key { owner: config.owner, protocol, id });
+                Ahead { hash, id, likely: 0, protocol, shape: Shape::Plain }
+            }
+            _ => config.other_ends(one.frame, network),
+        };
+        if let Some(shard) = &shard {
+            read.likely = shard.slots(read.hash);
+        }
+        ahead[i] = read;
+    });
+    if let Some(shard) = shard {
+        ahead[..len].iter_mut().for_each(|one| one.likely = shard.ahead(one.likely, one.hash));
     }
 }
 
@@ -626,43 +677,12 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// Output of a plain packet of a known flow, which is rewritten: what nearly all packets are, in few steps. `None`
-    /// leaves it to [`Self::one`], with nothing changed.
-    #[inline(always)]
-    fn plain(&mut self, one: &mut View<'_>, ends: Ends, likely: u32) -> Option<u16> {
-        let Self { config, ref mut session, now_ns, .. } = *self;
-        let Ends { id, protocol, shape } = ends;
-        if shape != Shape::Plain {
-            return None;
-        }
-        let (flow, reply) = session.likely(likely, &config.key(protocol, id), now_ns)?;
-        let ip = one.frame.get_mut(usize::from(one.meta.network)..)?;
-        let flags = if protocol == PROTOCOL_TCP { *ip.get(IP4_BYTES + FLAGS)? } else { 0 };
-        if !flow.is_settled(reply) || flags & (FIN | RST) != 0 {
-            return None;
-        }
-        let to = if reply { flow.from.reverse() } else { flow.to };
-        if !packet::rewrite_plain(ip, protocol, id, to) {
-            return None;
-        }
-        flow.count(reply);
-        flow.see(now_ns);
-        one.meta.hop = Hop::NONE;
-        if reply && config.reply_paint {
-            one.meta.paint = flow.reply_anno;
-        }
-        Some(config.output(flow.input, reply))
-    }
-
     /// Output of a packet, which is rewritten.
-    fn one(
-        &mut self,
-        one: &mut View<'_>,
-        known: Option<(u8, FlowId)>,
-        hash: u64,
-    ) -> Result<u16, DropReason> {
+    fn one(&mut self, batch: &mut Batch, i: usize, ahead: &Ahead) -> Result<u16, DropReason> {
         let Self { core, config, ref mut session, input, now_ns } = *self;
-        let network = usize::from(one.meta.network);
+        let meta = batch.meta()[i];
+        let network = usize::from(meta.network);
+        let (known, hash) = (ahead.known(), ahead.hash);
         let found =
             known.and_then(|(protocol, id)| config.find_by(session, hash, protocol, id, now_ns));
         let (found, (protocol, id)) = match (found, known) {
@@ -671,7 +691,7 @@ impl Work<'_> {
                 (Some(Input::Pass(output)), _) => return Ok(*output),
                 (Some(Input::Drop) | None, _) | (_, None) => return Err(DropReason::Unmatched),
                 (_, Some(known)) => {
-                    let mapped = config.map(session, known, input, one.meta.paint, now_ns);
+                    let mapped = config.map(session, known, input, meta.paint, now_ns);
                     let Some(mapped) = mapped else {
                         core.failures.fetch_add(1, Relaxed);
                         return Err(DropReason::NoMapping);
@@ -681,7 +701,7 @@ impl Work<'_> {
             },
         };
         let change = config.change(session, found, id);
-        let ip = one.frame.get_mut(network..).unwrap_or_default();
+        let ip = batch.bytes_mut(i).get_mut(network..).unwrap_or_default();
         let flow = session.flow(found);
         flow.count(found.reply);
         if protocol == PROTOCOL_TCP && config.kind.has_ports() {
@@ -704,10 +724,11 @@ impl Work<'_> {
         let (from, paint) = (flow.input, flow.reply_anno);
         let times = config.times(protocol, flow);
         session.touch(found, times, now_ns);
+        let meta = &mut batch.meta_mut()[i];
         // The route is that of the new destination.
-        one.meta.hop = Hop::NONE;
+        meta.hop = Hop::NONE;
         if found.reply && config.reply_paint {
-            one.meta.paint = paint;
+            meta.paint = paint;
         }
         Ok(config.output(from, found.reply))
     }
@@ -721,21 +742,27 @@ impl Element for Rewriter {
             (0..batch.len()).for_each(|i| batch.discard(i, DropReason::Unmatched));
             return;
         };
-        let mut session = config.table.session();
-        self.ahead.read(config, &mut session, batch);
-        let mut work = Work { core, config, session, input, now_ns: cx.now_ns };
-        let Self { outputs, ahead: Ahead { ends, hashes, likely }, .. } = self;
-        batch.each(|i, mut one| {
-            let output = match work.plain(&mut one, ends[i], likely[i]) {
-                Some(output) => Ok(output),
-                None => work.one(&mut one, ends[i].known(), hashes[i]),
-            };
-            match output {
-                Ok(output) if u32::from(output) < *outputs => one.output(output),
-                Ok(_) => one.discard(DropReason::Unmatched),
-                Err(reason) => one.discard(reason),
+        let (now_ns, mut session) = (cx.now_ns, config.table.session());
+        let Self { outputs, ahead, special, .. } = self;
+        read_ahead(ahead, config, &mut session, batch);
+        match session.only() {
+            Some(shard) => batch.each(|i, mut one| {
+                match config.rewrite_plain(shard, &mut one, &ahead[i], now_ns) {
+                    Some(output) if u32::from(output) < *outputs => one.output(output),
+                    _ => special.push(i),
+                }
+            }),
+            None => special.extend(0..batch.len()),
+        }
+        // In their order, so that packets behind the first of a new flow find it.
+        let mut work = Work { core, config, session, input, now_ns };
+        for i in special.drain(..) {
+            match work.one(batch, i, &ahead[i]) {
+                Ok(output) if u32::from(output) < *outputs => batch.output(i, output),
+                Ok(_) => batch.discard(i, DropReason::Unmatched),
+                Err(reason) => batch.discard(i, reason),
             }
-        });
+        }
     }
 }
 

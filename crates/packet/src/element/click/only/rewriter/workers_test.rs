@@ -20,6 +20,7 @@ pub(super) fn config(pattern: &str, workers: u32, capacity: usize) -> Config {
         owner: 0,
         kind: Kind::Ip,
         inputs: vec![Input::Pattern(pattern, 0, 1)],
+        outputs: vec![[0, 1]],
         reply_paint: false,
         tcp: times,
         udp: times,

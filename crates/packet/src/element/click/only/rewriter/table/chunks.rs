@@ -36,6 +36,18 @@ impl<T: Clone + Default, const N: usize> Chunks<T, N> {
     }
 }
 
+impl<T, const N: usize> Chunks<T, N> {
+    #[inline(always)]
+    pub(super) fn get(&self, at: usize) -> Option<&T> {
+        self.chunks.get(at / N)?.get(at % N)
+    }
+
+    #[inline(always)]
+    pub(super) fn get_mut(&mut self, at: usize) -> Option<&mut T> {
+        self.chunks.get_mut(at / N)?.get_mut(at % N)
+    }
+}
+
 impl<T, const N: usize> std::ops::Index<usize> for Chunks<T, N> {
     type Output = T;
 

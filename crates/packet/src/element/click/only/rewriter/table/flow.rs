@@ -85,11 +85,11 @@ impl Flow {
     #[inline]
     pub(super) fn is(&self, key: &Key) -> Option<bool> {
         let other = self.owner ^ key.owner | u32::from(self.protocol ^ key.protocol);
-        let ((addrs, ports), (reply_addrs, reply_ports)) =
-            (self.from.words(), self.to.reverse().words());
-        let (key_addrs, key_ports) = key.id.words();
-        let reply = (reply_addrs ^ key_addrs) | u64::from(reply_ports ^ key_ports);
+        let ((addrs, ports), (key_addrs, key_ports)) = (self.from.words(), key.id.words());
         let own = (addrs ^ key_addrs) | u64::from(ports ^ key_ports);
+        let (addrs, ports) = self.to.words();
+        let (key_addrs, key_ports) = (key_addrs.rotate_left(32), key_ports.rotate_left(16));
+        let reply = (addrs ^ key_addrs) | u64::from(ports ^ key_ports);
         let is = (other == 0) & self.has(LIVE) & ((reply == 0) | (own == 0));
         is.then_some(reply == 0)
     }

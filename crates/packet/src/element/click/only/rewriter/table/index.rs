@@ -47,6 +47,14 @@ impl Line {
         bits.fold(0, |bits, (at, &own)| bits | u32::from(own == tag) << at)
     }
 
+    /// The number of a tag, 0 where it has none here: of several with the tag, all their bits. No branch depends on where it
+    /// is.
+    #[inline(always)]
+    fn only(&self, tag: u32) -> u32 {
+        let slots = self.tags.iter().zip(&self.numbers);
+        slots.fold(0, |all, (&own, &number)| all | if own == tag { number } else { 0 })
+    }
+
     #[inline(always)]
     fn is_full(&self) -> bool {
         self.numbers[WIDE - 1] != 0
@@ -160,7 +168,7 @@ pub(super) struct Index {
 /// The line of a tag.
 #[inline(always)]
 fn line(tag: u32) -> usize {
-    tag as usize / WIDE & MASK
+    (tag as usize / WIDE) & MASK
 }
 
 impl Index {
@@ -193,11 +201,26 @@ impl Index {
         None
     }
 
-    /// Prefetches the slots of a tag.
-    #[inline]
-    pub(super) fn prefetch(&self, tag: u32) {
-        if let Some(segment) = self.segment(tag) {
-            prefetch(&self.segments[segment].0[line(tag)]);
+    /// Prefetches the slots of a tag, and gives their place for [`Self::likely`].
+    #[inline(always)]
+    pub(super) fn prefetch(&self, tag: u32) -> u32 {
+        let Some(segment) = self.segment(tag) else { return 0 };
+        if let Some(segment) = self.segments.get(segment) {
+            prefetch(&segment.0[line(tag)]);
+        }
+        // At most 2^23 segments of 2^6 lines.
+        u32::try_from(segment * LINES + line(tag)).unwrap_or(0)
+    }
+
+    /// The number that is most likely that of a tag, where [`Self::prefetch`] found its place. A guess: it may be no number
+    /// at all.
+    #[inline(always)]
+    pub(super) fn likely(&self, place: u32, tag: u32) -> Option<u32> {
+        let place = place as usize;
+        let line = &self.segments.get(place / LINES)?.0[place % LINES];
+        match line.only(tag) {
+            0 if line.is_full() => self.find(tag, |_| true),
+            number => number.checked_sub(1),
         }
     }
 

@@ -32,14 +32,13 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
-use flow::NONE;
 pub(crate) use flow::{Flow, Key, Times};
 
 use super::lock;
 use super::pattern::FlowId;
 use super::tcp::Deltas;
 use full::Full;
-use shard::Shard;
+pub(crate) use shard::Shard;
 
 /// Flows that a table has unless configured otherwise.
 const CAPACITY: usize = 1 << 20;
@@ -177,8 +176,8 @@ impl Table {
         }
     }
 
-    #[inline]
-    fn hash(&self, key: &Key) -> u64 {
+    #[inline(always)]
+    pub(crate) fn hash(&self, key: &Key) -> u64 {
         let (addrs, ports) = key.id.words();
         let rest = u64::from(ports) << 32 | u64::from(key.owner) << 8 | u64::from(key.protocol);
         let [a, b] = self.seeds;
@@ -210,13 +209,27 @@ pub(crate) struct Session<'a> {
     looks: u64,
 }
 
-#[inline]
+#[inline(always)]
 #[allow(
     clippy::cast_possible_truncation,
     reason = "the low half is the tag, the high one names the part"
 )]
 fn halves(hash: u64) -> (u32, usize) {
     (hash as u32, (hash >> 32) as usize)
+}
+
+impl Shard {
+    /// Prefetches the slots of a key's hash, and gives their place for [`Self::ahead`].
+    #[inline(always)]
+    pub(crate) fn slots(&self, hash: u64) -> u32 {
+        self.index.prefetch(halves(hash).0)
+    }
+
+    /// Prefetches the flow that is most likely that of a key's hash, and gives its place for [`Self::likely`].
+    #[inline(always)]
+    pub(crate) fn ahead(&self, slots: u32, hash: u64) -> u32 {
+        self.prefetch(slots, halves(hash).0)
+    }
 }
 
 impl<'a> Session<'a> {
@@ -262,32 +275,11 @@ impl<'a> Session<'a> {
         self.table.hash(key)
     }
 
-    /// Prefetches what the lookups of these keys will read, and gives numbers for [`Self::likely`]. Only where there is
-    /// one part: of several each lookup would take the lock twice more.
-    pub(crate) fn prefetch(&mut self, hashes: &[u64], likely: &mut Vec<u32>) {
-        likely.clear();
-        if self.is_shared() {
-            likely.resize(hashes.len(), NONE);
-            return;
-        }
-        let shard = self.shard(0);
-        hashes.iter().for_each(|&hash| shard.index.prefetch(halves(hash).0));
-        likely.extend(hashes.iter().map(|&hash| shard.prefetch(halves(hash).0)));
-    }
-
-    /// The flow of a number, if it is that of a packet's key and has not ended, and whether the packet is a reply. Where
-    /// it is not, [`Self::find`] may find another.
-    #[inline(always)]
-    pub(crate) fn likely(
-        &mut self,
-        number: u32,
-        key: &Key,
-        now_ns: u64,
-    ) -> Option<(&mut Flow, bool)> {
-        if number == NONE {
-            return None;
-        }
-        self.shard(0).likely(number, key, now_ns)
+    /// The only part, where there is one: so much is worth being read ahead only there, since of several each packet would
+    /// take the lock twice more.
+    #[inline]
+    pub(crate) fn only(&mut self) -> Option<&mut Shard> {
+        (!self.is_shared()).then(|| self.shard(0))
     }
 
     fn number(&self, shard: usize, at: u32) -> u32 {
@@ -420,7 +412,7 @@ impl<'a> Session<'a> {
         for key in keys {
             let (tag, part) = self.place(&key);
             if part == shard {
-                self.shard(shard).index.prefetch(tag);
+                let _ = self.shard(shard).index.prefetch(tag);
             }
         }
     }

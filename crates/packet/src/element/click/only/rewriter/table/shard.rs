@@ -35,7 +35,7 @@ struct List {
 
 /// The part.
 #[derive(Debug)]
-pub(super) struct Shard {
+pub(crate) struct Shard {
     pub(super) index: Index,
     flows: Chunks<Flow, CHUNK>,
     /// First place without a flow.
@@ -64,22 +64,23 @@ impl Shard {
         self.flows[at as usize].is(key)
     }
 
-    /// Prefetches the flow that a tag is most likely of, and gives its place: of the only part.
-    #[inline]
-    pub(super) fn prefetch(&self, tag: u32) -> u32 {
-        let likely = self.index.find(tag, |_| true);
-        if let Some(at) = likely {
-            prefetch(&self.flows[at as usize]);
+    /// Prefetches the flow that is most likely a tag's, by where its slots in the index are, and gives its place: of the
+    /// only part.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, slots: u32, tag: u32) -> u32 {
+        let at = self.index.likely(slots, tag).unwrap_or(NONE);
+        if let Some(flow) = self.flows.get(at as usize) {
+            prefetch(flow);
         }
-        likely.unwrap_or(NONE)
+        at
     }
 
-    /// The flow at a place, if it is that of a key and has not ended, and whether the key is that of replies.
+    /// The flow at a place, if there is one, it is that of a key and has not ended; and whether the key is that of replies.
     #[inline(always)]
-    pub(super) fn likely(&mut self, at: u32, key: &Key, now_ns: u64) -> Option<(&mut Flow, bool)> {
-        let flow = &mut self.flows[at as usize];
+    pub(crate) fn likely(&mut self, at: u32, key: &Key, now_ns: u64) -> Option<(&mut Flow, bool)> {
+        let flow = self.flows.get_mut(at as usize)?;
         let reply = flow.is(key)?;
-        let silent_ns = self.lists[usize::from(flow.list)].times.silent_ns;
+        let silent_ns = self.lists.get(usize::from(flow.list))?.times.silent_ns;
         (flow.seen_ns.saturating_add(silent_ns) > now_ns).then_some((flow, reply))
     }
 

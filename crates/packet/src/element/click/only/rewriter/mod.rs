@@ -473,7 +473,7 @@ impl Config {
             return None;
         }
         let to = if reply { flow.from.reverse() } else { flow.to };
-        if !packet::rewrite_plain(ip, protocol, id, to) {
+        if !packet::rewrite_plain(ip, protocol, to, flow.sums, reply) {
             return None;
         }
         flow.count(reply);

@@ -42,49 +42,80 @@ pub(super) fn plain_ends(frame: &[u8], network: usize) -> Option<(u8, FlowId)> {
     let protocol = ip.protocol();
     let plain =
         ip.is_plain() & ((protocol == UDP) | (protocol == TCP)) & (ip.total_len() >= PLAIN_BYTES);
-    let ports = u32::from(word(head, IP4_BYTES)?) << 16 | u32::from(word(head, IP4_BYTES + 2)?);
+    let ports = u32::from_be_bytes([head[20], head[21], head[22], head[23]]);
     let addrs = u64::from(ip.src()) << 32 | u64::from(ip.dst());
     plain.then_some((protocol, FlowId::of_words((addrs, ports))))
 }
 
-/// [`rewrite`] of a packet that [`plain_ends`] has read, of this protocol; false where it is too short for that.
+/// What the change of a flow's ends adds to the sums under the checksums of its packets (RFC 1624, equation 3).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Sums {
+    /// By addresses alone.
+    ip: u16,
+    /// By addresses and ports.
+    transport: u16,
+}
+
+impl Sums {
+    pub(super) fn new(from: FlowId, to: FlowId) -> Self {
+        let ((addrs, ports), (new_addrs, new_ports)) = (from.words(), to.words());
+        let ip = halves(!addrs) + halves(new_addrs);
+        let transport = ip + u64::from(!ports) + u64::from(new_ports);
+        Self { ip: fold(ip), transport: fold(transport) }
+    }
+
+    /// Of packets of the other direction.
+    #[inline(always)]
+    fn reverse(self) -> Self {
+        Self { ip: !self.ip, transport: !self.transport }
+    }
+}
+
+/// [`rewrite`] of a packet that [`plain_ends`] has read, of this protocol, or of a reply; false where it is too short for that.
 #[inline(always)]
-pub(super) fn rewrite_plain(ip: &mut [u8], protocol: u8, from: FlowId, to: FlowId) -> bool {
+pub(super) fn rewrite_plain(
+    ip: &mut [u8],
+    protocol: u8,
+    to: FlowId,
+    sums: Sums,
+    reply: bool,
+) -> bool {
     let at = IP4_BYTES + if protocol == TCP { 16 } else { 6 };
     let Some(sum) = word(ip, at) else { return false };
-    let ((addrs, ports), (new_addrs, new_ports)) = (from.words(), to.words());
-    let addrs = halves(!addrs) + halves(new_addrs);
-    let ports = u64::from(!ports) + u64::from(new_ports);
+    let sums = if reply { sums.reverse() } else { sums };
     // UDP may have none.
     let sum = match sum {
         0 if protocol == UDP => 0,
-        sum => after(sum, addrs + ports),
+        sum => after(sum, sums.transport),
     };
     put(ip, at, sum);
     let Some(head) = ip.first_chunk_mut::<PLAIN_BYTES>() else { return false };
     let sum = u16::from_be_bytes([head[10], head[11]]);
-    head[10..12].copy_from_slice(&after(sum, addrs).to_be_bytes());
-    head[12..20].copy_from_slice(&new_addrs.to_be_bytes());
-    head[20..24].copy_from_slice(&new_ports.to_be_bytes());
+    head[10..12].copy_from_slice(&after(sum, sums.ip).to_be_bytes());
+    let (addrs, ports) = to.words();
+    head[12..20].copy_from_slice(&addrs.to_be_bytes());
+    head[20..24].copy_from_slice(&ports.to_be_bytes());
     true
 }
 
 /// Sum of the two halves of a word.
-#[inline(always)]
 fn halves(word: u64) -> u64 {
     (word >> 32) + (word & 0xffff_ffff)
 }
 
-/// A checksum after words under it have changed (RFC 1624, equation 3), by the sum of the complements of the old ones and
-/// of the new ones, below 2^36.
-#[inline(always)]
+/// A sum of words below 2^36 in 16 bits, with carries at its end.
 #[allow(clippy::cast_possible_truncation, reason = "folded below 2^16 by then")]
-fn after(checksum: u16, change: u64) -> u16 {
-    let sum = u64::from(!checksum) + change;
+fn fold(sum: u64) -> u16 {
     let sum = (sum >> 32) + ((sum >> 16) & 0xffff) + (sum & 0xffff);
     let sum = (sum >> 16) + (sum & 0xffff);
-    let sum = (sum >> 16) + (sum & 0xffff);
-    !(sum as u16)
+    ((sum >> 16) + (sum & 0xffff)) as u16
+}
+
+/// A checksum after the sum under it has changed.
+#[inline(always)]
+fn after(checksum: u16, change: u16) -> u16 {
+    let (sum, carry) = (!checksum).overflowing_add(change);
+    !(sum + u16::from(carry))
 }
 
 /// Types of ICMP messages that have an identifier, and where it is.
@@ -217,6 +248,7 @@ mod tests {
             protocol in prop_oneof![Just(TCP), Just(UDP)],
             sums in prop_oneof![Just([0; 2]), Just([0xff; 2]), any::<[u8; 2]>()],
             len in 24..=44_usize,
+            reply in any::<bool>(),
             first in prop_oneof![4 => Just(0x45), 1 => any::<u8>()],
             fragment in prop_oneof![4 => Just([0x40, 0]), 1 => any::<[u8; 2]>()],
         ) {
@@ -234,8 +266,16 @@ mod tests {
                 prop_assert_eq!(Some(plain), ends(&bytes[..len], 0, true));
                 prop_assert_eq!(plain, (protocol, from));
                 let mut other = bytes;
-                if rewrite_plain(&mut bytes[..len], protocol, from, to) {
+                let known = if reply { (to.reverse(), from.reverse()) } else { (from, to) };
+                let sums = Sums::new(known.0, known.1);
+                if rewrite_plain(&mut bytes[..len], protocol, to, sums, reply) {
                     rewrite(&mut other[..len], from, to, true);
+                }
+                // Two sums are one, of which this may have either.
+                for at in [10, 26, 36] {
+                    if word(&bytes, at) == Some(!0) && word(&other, at) == Some(0) {
+                        put(&mut bytes, at, 0);
+                    }
                 }
                 prop_assert_eq!(bytes, other);
             } else {

@@ -6,7 +6,7 @@
 /// The vector; a chunk has `N` items.
 #[derive(Debug)]
 pub(super) struct Chunks<T, const N: usize> {
-    chunks: Vec<Box<[T]>>,
+    chunks: Vec<Box<[T; N]>>,
     len: usize,
 }
 
@@ -24,7 +24,9 @@ impl<T: Clone + Default, const N: usize> Chunks<T, N> {
     /// Adds an item with its default value, and gives its place.
     pub(super) fn push(&mut self) -> usize {
         if self.len == self.chunks.len() * N {
-            self.chunks.push(vec![T::default(); N].into_boxed_slice());
+            // Not by way of the stack, which need not hold it.
+            let chunk = vec![T::default(); N].into_boxed_slice();
+            self.chunks.push(chunk.try_into().unwrap_or_else(|_| unreachable!("N items")));
         }
         self.len += 1;
         self.len - 1
@@ -32,19 +34,19 @@ impl<T: Clone + Default, const N: usize> Chunks<T, N> {
 
     /// Bytes of memory.
     pub(super) fn bytes(&self) -> usize {
-        self.chunks.len() * N * size_of::<T>() + self.chunks.capacity() * size_of::<Box<[T]>>()
+        self.chunks.len() * N * size_of::<T>() + self.chunks.capacity() * size_of::<Box<[T; N]>>()
     }
 }
 
 impl<T, const N: usize> Chunks<T, N> {
     #[inline(always)]
     pub(super) fn get(&self, at: usize) -> Option<&T> {
-        self.chunks.get(at / N)?.get(at % N)
+        self.chunks.get(at / N).map(|chunk| &chunk[at % N])
     }
 
     #[inline(always)]
     pub(super) fn get_mut(&mut self, at: usize) -> Option<&mut T> {
-        self.chunks.get_mut(at / N)?.get_mut(at % N)
+        self.chunks.get_mut(at / N).map(|chunk| &mut chunk[at % N])
     }
 }
 

@@ -1,5 +1,6 @@
 //! A flow, in one cache line.
 
+use super::super::packet::Sums;
 use super::super::pattern::FlowId;
 
 /// Flow as one of its packets shows it: which rewriter's, its protocol, and its ends.
@@ -30,6 +31,8 @@ pub(crate) struct Flow {
     pub(crate) from: FlowId,
     /// What its packets become.
     pub(crate) to: FlowId,
+    /// What that adds to checksums.
+    pub(crate) sums: Sums,
     pub(super) owner: u32,
     /// Packets of both directions.
     pub(crate) packets: u64,
@@ -63,6 +66,7 @@ impl Flow {
         Self {
             from: key.id,
             to,
+            sums: Sums::new(key.id, to),
             owner: key.owner,
             protocol: key.protocol,
             input,

@@ -104,7 +104,7 @@ const TTL: u8 = 200;
 const NEED_FRAGMENT: u8 = 4;
 
 /// What Click calls the codes of a type.
-fn v4_codes(kind: u8) -> &'static Names {
+pub(crate) fn v4_codes(kind: u8) -> &'static Names {
     match kind {
         V4_UNREACHABLE => &[
             ("net", 0),

@@ -5,7 +5,8 @@
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
 
-use super::tcp_options;
+use super::tcp_options::{self, Shown};
+use crate::element::click::icmp_error::v4_codes;
 use crate::element::click::only::annotations::Annotations;
 use crate::element::click::only::clock::{SECOND_NS, read_seconds, seconds};
 use crate::element::click::only::seen::{Seen, long, word};
@@ -60,13 +61,25 @@ pub(crate) enum Field {
     WireLen,
     EthSrc,
     EthDst,
+    EthType,
+    FirstNano,
+    Paint,
+    Dscp,
+    Ecn,
+    TcpOffset,
+    Sack,
+    NotableOptions,
+    IcmpTypeName,
+    IcmpCodeName,
+    NextMtu,
 }
 
 use Field::{
-    Ack, Aggregate, CaptureLen, Count, Direction, Dst, DstPort, EthDst, EthSrc, FirstTimestamp,
-    Flags, Frag, FragOffset, HeaderLen, IcmpCode, IcmpId, IcmpSeq, IcmpType, Id, Len, Link, Micros,
-    MicrosInAll, NanoTimestamp, Options, Payload, PayloadLen, Proto, Seconds, Seq, Src, SrcPort,
-    Sum, Timestamp, Tos, Ttl, UdpLen, Urgent, Window, WireLen,
+    Ack, Aggregate, CaptureLen, Count, Direction, Dscp, Dst, DstPort, Ecn, EthDst, EthSrc, EthType,
+    FirstNano, FirstTimestamp, Flags, Frag, FragOffset, HeaderLen, IcmpCode, IcmpCodeName, IcmpId,
+    IcmpSeq, IcmpType, IcmpTypeName, Id, Len, Link, Micros, MicrosInAll, NanoTimestamp, NextMtu,
+    NotableOptions, Options, Paint, Payload, PayloadLen, Proto, Sack, Seconds, Seq, Src, SrcPort,
+    Sum, TcpOffset, Timestamp, Tos, Ttl, UdpLen, Urgent, Window, WireLen,
 };
 
 /// Names of fields; the first of one is how it is written.
@@ -83,6 +96,9 @@ const NAMES: &[(&str, Field)] = &[
     ("ts_usec1", MicrosInAll),
     ("usec1", MicrosInAll),
     ("first_timestamp", FirstTimestamp),
+    ("first_ts", FirstTimestamp),
+    ("first_utimestamp", FirstTimestamp),
+    ("first_ntimestamp", FirstNano),
     ("ip_src", Src),
     ("src", Src),
     ("ip_dst", Dst),
@@ -97,6 +113,8 @@ const NAMES: &[(&str, Field)] = &[
     ("id", Id),
     ("ip_tos", Tos),
     ("tos", Tos),
+    ("ip_dscp", Dscp),
+    ("ip_ecn", Ecn),
     ("ip_ttl", Ttl),
     ("ttl", Ttl),
     ("ip_sum", Sum),
@@ -114,13 +132,19 @@ const NAMES: &[(&str, Field)] = &[
     ("tcp_win", Window),
     ("tcp_window", Window),
     ("tcp_urp", Urgent),
+    ("tcp_off", TcpOffset),
     ("tcp_opt", Options),
+    ("tcp_sack", Sack),
+    ("tcp_ntopt", NotableOptions),
     ("udp_len", UdpLen),
     ("payload_len", PayloadLen),
     ("payload_length", PayloadLen),
     ("payload", Payload),
     ("icmp_type", IcmpType),
+    ("icmp_type_name", IcmpTypeName),
     ("icmp_code", IcmpCode),
+    ("icmp_code_name", IcmpCodeName),
+    ("icmp_nextmtu", NextMtu),
     ("icmp_flowid", IcmpId),
     ("icmp_id", IcmpId),
     ("icmp_seq", IcmpSeq),
@@ -128,13 +152,20 @@ const NAMES: &[(&str, Field)] = &[
     ("count", Count),
     ("packets", Count),
     ("pkt_count", Count),
+    ("packet_count", Count),
     ("link", Link),
     ("direction", Direction),
     ("aggregate", Aggregate),
     ("agg", Aggregate),
+    ("paint", Paint),
     ("wire_len", WireLen),
+    ("wire_length", WireLen),
     ("eth_src", EthSrc),
+    ("ether_src", EthSrc),
     ("eth_dst", EthDst),
+    ("ether_dst", EthDst),
+    ("eth_type", EthType),
+    ("ether_type", EthType),
 ];
 
 impl Value for Field {
@@ -164,13 +195,8 @@ impl Seen<'_> {
         Some(match field {
             Field::None => return None,
             Timestamp => seconds(a.timestamp_ns),
-            NanoTimestamp => {
-                format!(
-                    "{}.{:09}",
-                    a.timestamp_ns.div_euclid(SECOND_NS),
-                    a.timestamp_ns.rem_euclid(SECOND_NS)
-                )
-            }
+            NanoTimestamp => nanos(a.timestamp_ns),
+            FirstNano => nanos(a.first_ns),
             Seconds => a.timestamp_ns.div_euclid(SECOND_NS).to_string(),
             Micros => (a.timestamp_ns.rem_euclid(SECOND_NS) / 1000).to_string(),
             MicrosInAll => a.timestamp_ns.div_euclid(1000).to_string(),
@@ -186,9 +212,11 @@ impl Seen<'_> {
             },
             Id => number(header()?.id()),
             Tos => header()?.traffic_class().to_string(),
+            Dscp => (header()?.traffic_class() >> 2).to_string(),
+            Ecn => ECN[usize::from(header()?.traffic_class() & 3)].into(),
             Ttl => header()?.ttl().to_string(),
             Sum => number(header()?.checksum()),
-            HeaderLen => (header()?.header_len() / 4).to_string(),
+            HeaderLen => header()?.header_len().to_string(),
             Frag => match header()?.fragment() {
                 bits if bits & FRAGMENT_OFFSET != 0 => "f".into(),
                 bits if bits & MORE_FRAGMENTS != 0 => "F".into(),
@@ -198,7 +226,8 @@ impl Seen<'_> {
             FragOffset => {
                 let bits = header()?.fragment();
                 let more = if bits & MORE_FRAGMENTS != 0 { "+" } else { "" };
-                format!("{}{more}", (bits & FRAGMENT_OFFSET) * 8)
+                let whole = if bits & DONT_FRAGMENT != 0 { "!" } else { "" };
+                format!("{}{more}{whole}", (bits & FRAGMENT_OFFSET) * 8)
             }
             CaptureLen => self.ip()?.len().to_string(),
             SrcPort | DstPort => {
@@ -208,48 +237,96 @@ impl Seen<'_> {
             }
             Seq => long(self.of(TCP)?, 4)?.to_string(),
             Ack => long(self.of(TCP)?, 8)?.to_string(),
-            Flags => flags(*self.of(TCP)?.get(13)?),
+            Flags => flags(word(self.of(TCP)?, 12)? & FLAG_BITS),
+            TcpOffset => (self.of(TCP)?.get(12)? >> 4 << 2).to_string(),
             Window => number(word(self.of(TCP)?, 14)?),
             Urgent => number(word(self.of(TCP)?, 18)?),
-            Options => {
+            Options | Sack | NotableOptions => {
                 let tcp = self.of(TCP)?;
                 let header = usize::from(tcp.get(12)? >> 4) * 4;
-                tcp_options::text(tcp.get(20..header).unwrap_or_default())
+                let shown = match field {
+                    Options => Shown::All,
+                    Sack => Shown::Sack,
+                    _ => Shown::Notable,
+                };
+                tcp_options::text(tcp.get(20..header).unwrap_or_default(), shown)
             }
             UdpLen => number(word(self.of(UDP)?, 4)?),
             PayloadLen => (self.payload()?.len() + a.extra_length as usize).to_string(),
             Payload => quoted(self.payload()?),
             IcmpType => self.of(PROTOCOL_ICMP)?.first()?.to_string(),
             IcmpCode => self.of(PROTOCOL_ICMP)?.get(1)?.to_string(),
-            IcmpId => number(word(self.of(PROTOCOL_ICMP)?, 4)?),
-            IcmpSeq => number(word(self.of(PROTOCOL_ICMP)?, 6)?),
+            IcmpTypeName => {
+                let kind = *self.of(PROTOCOL_ICMP)?.first()?;
+                name_of(names::ICMP_TYPES, kind.into()).unwrap_or_else(|| kind.to_string())
+            }
+            IcmpCodeName => {
+                let icmp = self.of(PROTOCOL_ICMP)?;
+                let (kind, code) = (*icmp.first()?, *icmp.get(1)?);
+                name_of(v4_codes(kind), code.into()).unwrap_or_else(|| code.to_string())
+            }
+            // Error messages have other things there.
+            IcmpId | IcmpSeq => {
+                let icmp = self.of(PROTOCOL_ICMP)?;
+                let asks = matches!(icmp.first()?, 0 | 8 | 13..=16);
+                number(word(icmp, if field == IcmpId { 4 } else { 6 }).filter(|_| asks)?)
+            }
+            NextMtu => {
+                let icmp = self.of(PROTOCOL_ICMP)?;
+                number(word(icmp, 6).filter(|_| icmp.starts_with(&FRAGMENTATION_NEEDED))?)
+            }
             Count => (1 + u64::from(a.extra_packets)).to_string(),
-            Link => self.paint.to_string(),
+            Link | Paint => self.paint.to_string(),
             Direction => match self.paint {
                 0 => ">".into(),
                 1 => "<".into(),
                 other => other.to_string(),
             },
             Aggregate => a.aggregate.to_string(),
-            WireLen => (self.frame.len() as u64 + u64::from(a.extra_length)).to_string(),
+            WireLen => self.frame.len().to_string(),
             EthSrc => mac(6)?,
             EthDst => mac(0)?,
+            EthType => format!("{:04X}", word(self.frame, 12).filter(|_| self.network >= 14)?),
         })
     }
 }
 
+/// Nanoseconds as seconds with nine digits behind the point.
+fn nanos(ns: i64) -> String {
+    format!("{}.{:09}", ns.div_euclid(SECOND_NS), ns.rem_euclid(SECOND_NS))
+}
+
+/// Names of the ECN field's values.
+const ECN: [&str; 4] = ["no", "ect1", "ect2", "ce"];
+
+/// Type and code of the ICMP message that has an MTU.
+const FRAGMENTATION_NEEDED: [u8; 2] = [3, 4];
+
+fn name_of(names: &names::Names, number: u16) -> Option<String> {
+    names.iter().find(|(_, known)| *known == number).map(|(name, _)| (*name).to_owned())
+}
+
+/// A number, or the name of one.
+fn named(names: Option<&names::Names>, text: &str) -> Option<u8> {
+    let known = names.and_then(|names| names::number(names, text));
+    known.map_or_else(|| u8::read(text).ok(), |number| u8::try_from(number).ok())
+}
+
 /// Letters of TCP's flags, from the lowest on.
-const FLAGS: &[u8; 8] = b"FSRPAUEW";
+const FLAGS: &[u8; 9] = b"FSRPAUEWN";
+
+/// Bits that TCP's flags have in the word that begins with its data offset.
+const FLAG_BITS: u16 = 0x1ff;
 
 /// Flags as letters; a point for none.
-pub(crate) fn flags(bits: u8) -> String {
+pub(crate) fn flags(bits: u16) -> String {
     let set = FLAGS.iter().enumerate().filter(|(at, _)| bits >> at & 1 != 0);
     let text: String = set.map(|(_, letter)| char::from(*letter)).collect();
     if text.is_empty() { ".".into() } else { text }
 }
 
 /// Bytes between double quotes.
-fn quoted(bytes: &[u8]) -> String {
+pub(super) fn quoted(bytes: &[u8]) -> String {
     let mut text = String::from("\"");
     for &byte in bytes {
         match byte {
@@ -285,7 +362,7 @@ pub(crate) struct Described {
     pub(crate) ports: [u16; 2],
     seq: u32,
     ack: u32,
-    flags: u8,
+    flags: u16,
     window: u16,
     urgent: u16,
     options: Vec<u8>,
@@ -295,16 +372,68 @@ pub(crate) struct Described {
     icmp: [u8; 2],
     icmp_rest: [u16; 2],
     has_icmp: bool,
+    header_len: Option<u8>,
+    /// Whether a field of an IP packet was read.
+    is_ip: bool,
 }
 
 impl Described {
+    /// Whether it is an IP packet: of annotations alone comes an empty one.
+    pub(crate) fn is_ip(&self) -> bool {
+        self.is_ip
+    }
+
+    /// Takes the ends of a flow; `None` where they are none.
+    pub(crate) fn take_flow(&mut self, flow: &str) -> Option<()> {
+        let fields = [Src, SrcPort, Dst, DstPort, Proto];
+        let mut words = flow.split_whitespace();
+        for field in fields {
+            match words.next() {
+                Some(word) => self.take(field, word)?,
+                None if field == Proto => {}
+                None => return None,
+            }
+        }
+        Some(())
+    }
+
     /// Takes a field; `None` where the text does not fit it.
     pub(crate) fn take(&mut self, field: Field, text: &str) -> Option<()> {
         if text == "-" && field != Field::None {
             return Some(());
         }
+        let noted = matches!(
+            field,
+            Field::None
+                | Timestamp
+                | NanoTimestamp
+                | Seconds
+                | Micros
+                | MicrosInAll
+                | FirstTimestamp
+                | FirstNano
+                | Count
+                | Link
+                | Paint
+                | Direction
+                | Aggregate
+                | WireLen
+                | EthSrc
+                | EthDst
+                | EthType
+        );
+        self.take_value(field, text)?;
+        self.is_ip |= !noted;
+        Some(())
+    }
+
+    fn take_value(&mut self, field: Field, text: &str) -> Option<()> {
         match field {
-            Field::None | CaptureLen | HeaderLen | WireLen | EthSrc | EthDst => {}
+            Field::None | CaptureLen | WireLen | EthSrc | EthDst | EthType | TcpOffset => {}
+            HeaderLen => {
+                let bytes = u8::read(text).ok().filter(|bytes| bytes % 4 == 0)?;
+                self.header_len = Some(Some(bytes).filter(|bytes| (20..=60).contains(bytes))?);
+            }
             Timestamp | NanoTimestamp => self.annotations.timestamp_ns = read_seconds(text)?,
             Seconds => {
                 let part = self.annotations.timestamp_ns.rem_euclid(SECOND_NS);
@@ -320,13 +449,22 @@ impl Described {
             MicrosInAll => {
                 self.annotations.timestamp_ns = whole(text)?.checked_mul(1000)?;
             }
-            FirstTimestamp => self.annotations.first_ns = read_seconds(text)?,
+            FirstTimestamp | FirstNano => self.annotations.first_ns = read_seconds(text)?,
             Src => self.src = Ipv4Addr::read(text).ok()?.to_bits(),
             Dst => self.dst = Ipv4Addr::read(text).ok()?.to_bits(),
             Len => self.len = Some(u16::read(text).ok()?),
             Proto => self.proto = Some(protocol(text)?),
             Id => self.id = u16::read(text).ok()?,
             Tos => self.tos = u8::read(text).ok()?,
+            Dscp => {
+                let dscp = u8::read(text).ok().filter(|dscp| *dscp < 64)?;
+                self.tos = self.tos & 3 | dscp << 2;
+            }
+            Ecn => {
+                let named = ECN.iter().zip(0..).find(|(name, _)| **name == text);
+                let ecn = named.map_or_else(|| u8::read(text).ok(), |(_, number)| Some(number));
+                self.tos = self.tos & !3 | ecn.filter(|ecn| *ecn < 4)?;
+            }
             Ttl => self.ttl = Some(u8::read(text).ok()?),
             Sum => self.sum = Some(u16::read(text).ok()?),
             Frag => {
@@ -340,11 +478,12 @@ impl Described {
                 };
             }
             FragOffset => {
-                let (offset, more) = match text.strip_suffix('+') {
-                    Some(offset) => (offset, MORE_FRAGMENTS),
-                    None => (text, 0),
-                };
-                self.fragment = (u16::read(offset).ok()? / 8) | more;
+                let offset = text.trim_end_matches(['+', '!']);
+                let mut bits = u16::read(offset).ok()? / 8;
+                for mark in text[offset.len()..].bytes() {
+                    bits |= if mark == b'+' { MORE_FRAGMENTS } else { DONT_FRAGMENT };
+                }
+                self.fragment = bits;
             }
             SrcPort => self.ports[0] = u16::read(text).ok()?,
             DstPort => self.ports[1] = u16::read(text).ok()?,
@@ -353,7 +492,7 @@ impl Described {
             Flags => self.flags = read_flags(text)?,
             Window => self.window = u16::read(text).ok()?,
             Urgent => self.urgent = u16::read(text).ok()?,
-            Options => self.options = tcp_options::read(text)?,
+            Options | Sack | NotableOptions => self.options = tcp_options::read(text)?,
             UdpLen => self.udp_len = Some(u16::read(text).ok()?),
             PayloadLen => self.payload_len = Some(u32::read(text).ok()?),
             Payload => self.payload = unquote(text).into_owned(),
@@ -361,10 +500,19 @@ impl Described {
                 self.icmp[usize::from(field == IcmpCode)] = u8::read(text).ok()?;
                 self.has_icmp = true;
             }
+            IcmpTypeName => {
+                self.icmp[0] = named(Some(names::ICMP_TYPES), text)?;
+                self.has_icmp = true;
+            }
+            IcmpCodeName => {
+                self.icmp[1] = named(Some(v4_codes(self.icmp[0])), text)?;
+                self.has_icmp = true;
+            }
+            NextMtu => self.icmp_rest[1] = u16::read(text).ok()?,
             IcmpId => self.icmp_rest[0] = u16::read(text).ok()?,
             IcmpSeq => self.icmp_rest[1] = u16::read(text).ok()?,
             Count => self.annotations.extra_packets = u32::read(text).ok()?.checked_sub(1)?,
-            Link => self.paint = Some(u8::read(text).ok()?),
+            Link | Paint => self.paint = Some(u8::read(text).ok()?),
             Direction => {
                 self.paint = Some(match text {
                     ">" => 0,
@@ -381,12 +529,16 @@ impl Described {
     /// `zero`, and an annotation otherwise.
     pub(crate) fn packet(&mut self, usual: u8, zero: bool, checksum: bool) -> Vec<u8> {
         let protocol = self.proto.unwrap_or(if self.has_icmp { PROTOCOL_ICMP } else { usual });
-        let mut ip = vec![0x45, self.tos, 0, 0];
+        let header = usize::from(self.header_len.unwrap_or(20));
+        let words = self.header_len.unwrap_or(20) / 4;
+        let mut ip = vec![0x40 | words, self.tos, 0, 0];
         ip.extend(self.id.to_be_bytes());
         ip.extend(self.fragment.to_be_bytes());
         ip.extend([self.ttl.unwrap_or(100), protocol, 0, 0]);
         ip.extend(self.src.to_be_bytes());
         ip.extend(self.dst.to_be_bytes());
+        // Options that end the list.
+        ip.resize(header, 0);
         if self.fragment & FRAGMENT_OFFSET == 0 {
             self.transport(protocol, &mut ip);
         }
@@ -396,20 +548,21 @@ impl Described {
             (None, Some(len)) => ip.len() - self.payload.len() + len as usize,
             (None, None) => ip.len(),
         };
-        let total = wanted.clamp(20, 65_535);
+        let total = wanted.clamp(header, 65_535);
         if total < ip.len() && self.len.is_none() {
             ip.truncate(total);
         }
-        if zero && total > ip.len() {
+        // A sum is that of all bytes.
+        if (zero || checksum) && total > ip.len() {
             ip.resize(total, 0);
         }
         let extra = total.saturating_sub(ip.len());
         self.annotations.extra_length = u32::try_from(extra).unwrap_or(0);
         let stated = u16::try_from(total).unwrap_or(u16::MAX);
         ip[2..4].copy_from_slice(&stated.to_be_bytes());
-        if protocol == UDP && self.fragment & FRAGMENT_OFFSET == 0 && ip.len() >= 28 {
-            let len = self.udp_len.unwrap_or(stated - 20);
-            ip[24..26].copy_from_slice(&len.to_be_bytes());
+        if protocol == UDP && self.fragment & FRAGMENT_OFFSET == 0 && ip.len() >= header + 8 {
+            let len = self.udp_len.unwrap_or(stated - u16::from(words) * 4);
+            ip[header + 4..header + 6].copy_from_slice(&len.to_be_bytes());
         }
         if checksum {
             super::super::checksums::fill_checksums(&mut ip);
@@ -427,7 +580,7 @@ impl Described {
                 out.extend(self.seq.to_be_bytes());
                 out.extend(self.ack.to_be_bytes());
                 let words = u8::try_from(5 + self.options.len() / 4).unwrap_or(15);
-                out.extend([words << 4, self.flags]);
+                out.extend((u16::from(words) << 12 | self.flags).to_be_bytes());
                 out.extend(self.window.to_be_bytes());
                 out.extend([0, 0]);
                 out.extend(self.urgent.to_be_bytes());
@@ -462,9 +615,9 @@ fn whole(text: &str) -> Option<i64> {
     u64::read(text).ok().and_then(|number| i64::try_from(number).ok())
 }
 
-fn read_flags(text: &str) -> Option<u8> {
-    if let Ok(bits) = u8::read(text) {
-        return Some(bits);
+fn read_flags(text: &str) -> Option<u16> {
+    if let Ok(bits) = u16::read(text) {
+        return Some(bits).filter(|bits| *bits <= FLAG_BITS);
     }
     if text == "." {
         return Some(0);

@@ -33,11 +33,19 @@ pub(crate) const FROM: ElementClass = ElementClass {
         let active = setup.args.keyword("ACTIVE");
         let zero = setup.args.keyword("ZERO");
         let checksum = setup.args.keyword("CHECKSUM");
+        let flow = setup.args.keyword_arg("FLOWID")?;
+        let usual_flow = setup.args.keyword_arg("DEFAULT_FLOWID")?;
         let multi = setup.args.keyword::<bool>("MULTIPACKET");
         let sample = setup.args.keyword::<f64>("SAMPLE");
         let absent = setup.args.keyword("ALLOW_NONEXISTENT");
         setup.args.finish()?;
-        multi?;
+        let flow = flow.or(usual_flow);
+        if let Some(arg) = &flow
+            && Described::default().take_flow(arg.raw()).is_none()
+        {
+            return Err(setup.args.refuse(arg, "FLOWID: no flow"));
+        }
+        let multi = multi?.unwrap_or(false);
         sample?;
         let proto = match usual {
             None => TCP,
@@ -57,6 +65,10 @@ pub(crate) const FROM: ElementClass = ElementClass {
             zero: zero?.unwrap_or(false),
             checksum: checksum?.unwrap_or(false),
             timing: timing?.unwrap_or(false),
+            multi,
+            flow: flow.map(|arg| arg.raw().to_owned()),
+            aggregate: 0,
+            complained: false,
         };
         let stop = stop?.unwrap_or(false).then(|| setup.ending.clone());
         let lines = Mutex::new(lines);
@@ -123,6 +135,14 @@ struct Form {
     zero: bool,
     checksum: bool,
     timing: bool,
+    /// A line that counts several packets stands for as many.
+    multi: bool,
+    /// Ends of packets whose line has none.
+    flow: Option<String>,
+    /// Aggregate of packets whose line has none.
+    aggregate: u32,
+    /// Whether a line that is no packet was reported.
+    complained: bool,
 }
 
 impl Form {
@@ -143,6 +163,14 @@ impl Form {
                         })
                         .collect();
                 }
+                "flowid" => {
+                    self.flow = Described::default().take_flow(rest).map(|()| rest.to_owned());
+                    if self.flow.is_none() {
+                        self.complain(&format!("`{rest}` is no flow"));
+                    }
+                }
+                "aggregate" => self.aggregate = u32::read(rest).unwrap_or(self.aggregate),
+                "binary" => self.complain("the binary form is not read"),
                 "proto" => self.proto = protocol(rest).unwrap_or(self.proto),
                 _ => {}
             }
@@ -151,18 +179,41 @@ impl Form {
         if line.is_empty() || line.starts_with('#') {
             return None;
         }
+        if self.fields.is_empty() {
+            self.complain("no `!data` line names the fields");
+            return None;
+        }
         let (mut described, mut rest) = (Described::default(), line);
+        described.annotations.aggregate = self.aggregate;
+        if let Some(flow) = &self.flow {
+            let _ = described.take_flow(flow);
+        }
+        let mut taken = false;
         for &field in &self.fields {
             let (word, more) = first_word(rest);
             if word.is_empty() {
                 break;
             }
-            // What is wrong is left out: a line is a packet.
-            let _ = described.take(field, word);
+            // What is wrong is left out, where other fields of the line are right.
+            taken |= described.take(field, word).is_some();
             rest = more;
         }
-        let packet = described.packet(self.proto, self.zero, self.checksum);
+        if !taken {
+            self.complain("a line does not have the fields of `!data`");
+            return None;
+        }
+        let packet = match described.is_ip() {
+            true => described.packet(self.proto, self.zero, self.checksum),
+            false => Vec::new(),
+        };
         Some((packet, described.annotations, described.paint.unwrap_or(0)))
+    }
+
+    /// Reports what is wrong with a file, once.
+    fn complain(&mut self, words: &str) {
+        if !std::mem::replace(&mut self.complained, true) {
+            console::err(&format!("FromIPSummaryDump: {words}\n"));
+        }
     }
 }
 
@@ -221,6 +272,11 @@ impl Source {
         }
         let Some(mut packet) = cx.pool.alloc() else { return false };
         let Some((bytes, mut annotations, paint)) = self.next.take() else { return false };
+        if self.form.multi && annotations.extra_packets > 0 {
+            let more = Annotations { extra_packets: annotations.extra_packets - 1, ..annotations };
+            self.next = Some((bytes.clone(), more, paint));
+            annotations.extra_packets = 0;
+        }
         self.began.get_or_insert((annotations.timestamp_ns, cx.now_ns));
         let most = usize::from(cx.pool.max_len()) - ANNOTATION_BYTES;
         let len = bytes.len().min(most);

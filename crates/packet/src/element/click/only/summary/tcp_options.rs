@@ -10,8 +10,18 @@ const SACK_OK: u8 = 4;
 const SACK: u8 = 5;
 const TIMESTAMP: u8 = 8;
 
+/// Which options a text has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Shown {
+    All,
+    /// Those of selective acknowledgments.
+    Sack,
+    /// All but times.
+    Notable,
+}
+
 /// Options in words.
-pub(super) fn text(mut options: &[u8]) -> String {
+pub(super) fn text(mut options: &[u8], shown: Shown) -> String {
     let mut parts = Vec::new();
     while let Some((&kind, rest)) = options.split_first() {
         match kind {
@@ -29,7 +39,13 @@ pub(super) fn text(mut options: &[u8]) -> String {
         let long = |at: usize| {
             body.get(at..at + 4).map_or(0, |b| u32::from_be_bytes([b[0], b[1], b[2], b[3]]))
         };
+        let left_out = match shown {
+            Shown::All => false,
+            Shown::Sack => !matches!(kind, SACK | SACK_OK),
+            Shown::Notable => kind == TIMESTAMP,
+        };
         match (kind, body.len()) {
+            _ if left_out => {}
             (MSS, 2) => parts.push(format!("mss{}", u16::from_be_bytes([body[0], body[1]]))),
             (WINDOW_SCALE, 1) => parts.push(format!("wscale{}", body[0])),
             (SACK_OK, 0) => parts.push("sackok".into()),
@@ -108,15 +124,18 @@ mod tests {
             "sack1-10;sack1-18;sack18-20",
             "mss1;sack1-2",
         ] {
-            assert_eq!(text(&read(given).unwrap()), given);
+            assert_eq!(text(&read(given).unwrap(), Shown::All), given);
         }
-        assert_eq!(text(&read("nop,sack1:18,nop").unwrap()), "sack1-18");
+        assert_eq!(text(&read("nop,sack1:18,nop").unwrap(), Shown::All), "sack1-18");
         assert_eq!(read("mss1460"), Some(vec![2, 4, 5, 180]));
         assert_eq!(
             ["x", "mss", "sack1", "sack1-2;sack1-2;sack1-2;sack1-2;sack1-2"].map(read),
             [None, None, None, None]
         );
-        assert_eq!(text(&[2, 40]), ".");
-        assert_eq!(text(&[254, 4, 1, 2]), "254=1:2");
+        assert_eq!(text(&[2, 40], Shown::All), ".");
+        assert_eq!(text(&[254, 4, 1, 2], Shown::All), "254=1:2");
+        let all = read("mss1460;sackok;ts1:2").unwrap();
+        assert_eq!(text(&all, Shown::Sack), "sackok");
+        assert_eq!(text(&all, Shown::Notable), "mss1460;sackok");
     }
 }

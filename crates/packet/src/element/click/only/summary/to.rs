@@ -5,22 +5,22 @@ use std::fs::File;
 use std::io::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::fields::Field;
+use super::fields::{Field, quoted};
+use crate::element::click::only::clock::{seconds, time_of_day};
 use crate::element::click::only::console;
 use crate::element::click::only::seen::Seen;
+use crate::element::click::only::time;
 use crate::frame::Batch;
 use crate::graph::{Context, Element, ElementClass, Made};
 use crate::language::ClassSpec;
 
 pub(crate) const TO: ElementClass = ElementClass {
     spec: ClassSpec::new("ToIPSummaryDump", "1/0-1", "a/a", "x/x").ignores(&[
-        "VERBOSE",
         "MULTIPACKET",
         "BAD_PACKETS",
         "CAREFUL_TRUNC",
         "BINARY",
-        "BANNER",
-        "CREATOR",
+        "EXTRA_LENGTH",
     ]),
     summary: "writes a line about each packet; drops them there, or passes them",
     configure: |setup| {
@@ -29,10 +29,16 @@ pub(crate) const TO: ElementClass = ElementClass {
         let contents = setup.list::<Field>("CONTENTS");
         let data = setup.list::<Field>("DATA");
         let header = setup.args.keyword("HEADER");
+        let banner = setup.args.keyword_arg("BANNER")?;
+        let creator = setup.args.keyword_arg("CREATOR")?;
+        let verbose = setup.args.keyword::<bool>("VERBOSE");
         setup.args.finish()?;
         let name: String = setup.args.read(&file, "FILENAME")?;
         let fields =
-            fields?.or(contents?).or(data?).unwrap_or_else(|| vec![Field::Src, Field::Dst]);
+            fields?.or(contents?).or(data?).unwrap_or_else(|| vec![Field::Timestamp, Field::Src]);
+        let banner =
+            banner.or(creator).map(|arg| String::from_utf8_lossy(&arg.bytes()).into_owned());
+        let about: Arc<str> = about(banner.as_deref(), verbose?.unwrap_or(false)).into();
         let opened = match name.as_str() {
             "-" => None,
             _ => {
@@ -44,14 +50,29 @@ pub(crate) const TO: ElementClass = ElementClass {
         let to = Arc::new(Mutex::new(To { file: opened, console: name == "-", begun: false }));
         let (ends, header, fields) =
             (setup.outputs == 0, header?.unwrap_or(true), Arc::from(fields));
-        Ok(Made::new(move |instance| {
+        let made = Made::new(move |instance| {
             let to = (!instance.is_dry_run()).then(|| to.clone());
             let dump = Dump { to, fields: Arc::clone(&fields), header, ends };
-            dump.begin();
+            dump.begin(&about);
             dump
-        }))
+        });
+        // Each batch is written at once: nothing waits to be.
+        Ok(made.command("flush", || {}))
     },
 };
+
+/// Lines of the header on what makes the file.
+fn about(banner: Option<&str>, verbose: bool) -> String {
+    let mut text = String::new();
+    if let Some(banner) = banner.filter(|banner| !banner.is_empty()) {
+        let _ = writeln!(text, "!creator {}", quoted(banner.as_bytes()));
+    }
+    if verbose {
+        let now = seconds(time_of_day(time::now_ns()));
+        let _ = writeln!(text, "!runtime {now}");
+    }
+    text
+}
 
 /// Where lines go.
 struct To {
@@ -82,7 +103,7 @@ struct Dump {
 }
 
 impl Dump {
-    fn begin(&self) {
+    fn begin(&self, about: &str) {
         let Some(to) = &self.to else { return };
         let mut to = to.lock().unwrap_or_else(PoisonError::into_inner);
         if std::mem::replace(&mut to.begun, true) {
@@ -94,7 +115,7 @@ impl Dump {
         }
         if self.header {
             let names: Vec<_> = self.fields.iter().map(|field| field.name()).collect();
-            to.write(&format!("!IPSummaryDump 1.3\n!data {}\n", names.join(" ")));
+            to.write(&format!("!IPSummaryDump 1.3\n{about}!data {}\n", names.join(" ")));
         }
     }
 }
@@ -125,6 +146,52 @@ impl Element for Dump {
 mod tests {
     use crate::element::click::only::console;
     use crate::testing::{Rig, World};
+
+    #[test]
+    fn values_have_the_form_of_clicks() {
+        let row = |fields: &str, row: &str, shown: &str| {
+            summary(&format!("!data {fields}\n{row}\n"), shown, "CHECKSUM true")
+        };
+        let out = row("src payload_len proto", "1.0.0.1 100 U", "ip_len ip_capture_len ip_hl");
+        assert_eq!(out, "128 128 20\n", "all bytes are there");
+        let out = row("ip_hl ip_dscp ip_ecn", "24 46 ce", "ip_hl ip_dscp ip_ecn ip_tos ip_len");
+        assert_eq!(out, "24 46 ce 187 44\n");
+        for offset in ["0", "0!", "1480+", "1480+!"] {
+            assert_eq!(row("ip_fragoff", offset, "ip_fragoff"), format!("{offset}\n"));
+        }
+        let out = row("tcp_flags tcp_opt", "SN mss7;ts1:2", "tcp_flags tcp_off tcp_ntopt tcp_sack");
+        assert_eq!(out, "SN 36 mss7 .\n");
+        let fields = "icmp_type_name icmp_code_name icmp_nextmtu icmp_seq";
+        let out =
+            row("icmp_type_name icmp_code_name icmp_nextmtu", "unreachable needfrag 576", fields);
+        assert_eq!(out, "unreachable needfrag 576 -\n");
+        assert_eq!(row("icmp_type icmp_seq", "8 7", fields), "echo 0 - 7\n");
+        let out = row("first_ntimestamp paint", "1.000000002 3", "first_ntimestamp paint ip_src");
+        assert_eq!(out, "1.000000002 3 -\n", "annotations alone are no IP packet");
+    }
+
+    #[test]
+    fn lines_may_have_values_for_all() {
+        let data = "!flowid 1.0.0.1 5 2.0.0.2 6 U\n!aggregate 9\n!data len\n40\n\nx y\n50";
+        let fields = "src sport dst dport proto aggregate len";
+        let out = summary(data, fields, "");
+        let flow = "1.0.0.1 5 2.0.0.2 6 U 9";
+        assert_eq!(out, format!("{flow} 40\n{flow} 50\n"), "a line of no field is no packet");
+        assert_eq!(summary("1 2\n", "len", ""), "");
+        let out = summary("!data len count\n40 3\n", "len count", "MULTIPACKET true");
+        assert_eq!(out, "40 1\n".repeat(3));
+    }
+
+    #[test]
+    fn a_header_names_who_wrote_it() {
+        console::collect();
+        let text = "FromIPSummaryDump(DATA \"!data ts src\\n1 1.0.0.1\", STOP true) -> t :: ToIPSummaryDump(-, BANNER \"a b\")";
+        let mut rig = Rig::new(&World::new(), text);
+        (0..5).for_each(|_| drop(rig.poll()));
+        rig.write("t.flush", "");
+        let head = "!IPSummaryDump 1.3\n!creator \"a b\"\n!data timestamp ip_src\n";
+        assert_eq!(console::collected().out, format!("{head}1.000000 1.0.0.1\n"));
+    }
 
     fn summary(data: &str, fields: &str, more: &str) -> String {
         console::collect();

@@ -4,7 +4,8 @@
 //! `InfiniteSource` and `RandomSource` wait while all queues behind them are full (Click's full notes), and may be
 //! pulled from instead.
 //!
-//! Source: Click's elements of these names. Their packets count as packets of our own making. Of several workers the
+//! Source: Click's elements of these names. Packets of the first two have the time at which they were made (unless
+//! `TIMESTAMP false` is given to `InfiniteSource`). Their packets count as packets of our own making. Of several workers the
 //! first makes them all, as one thread does in Click: `LIMIT` and rates hold for the router, and packets stay in order.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -15,7 +16,7 @@ use crate::element::support::resets::Resets;
 use crate::element::support::setting::Setting;
 use crate::element::support::stop::Stop;
 use crate::frame::counters::{Count, PerWorker};
-use crate::frame::{BATCH, Batch, FLAG_GENERATED, HEADROOM};
+use crate::frame::{BATCH, Batch, FLAG_GENERATED, HEADROOM, Packet};
 use crate::graph::{Context, Element, ElementClass, Inputs, Made, Setup};
 use crate::handler::Handler;
 use crate::language::{Arg, ClassSpec, ConfigError, unquote};
@@ -30,10 +31,11 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         let active = setup.args.optional("ACTIVE");
         let length = setup.args.keyword("LENGTH");
         let stop = setup.args.keyword("STOP");
+        let stamped = setup.args.keyword("TIMESTAMP");
         setup.args.finish()?;
         let (limit, active, length) = (limit?, active?, length?);
-        let given =
-            Given { data, limit, active, length, stop: stop?.unwrap_or(false), random: None };
+        let content = Content { random: None, stamped: stamped?.unwrap_or(true) };
+        let given = Given { data, limit, active, length, stop: stop?.unwrap_or(false), content };
         let burst = Setting::<u32>::new(burst?.unwrap_or(1));
         let each = burst.clone();
         let made = configure(setup, given, move || Pace::Round(each.clone()))?;
@@ -55,8 +57,9 @@ pub(crate) const RANDOM: ElementClass = ElementClass {
         let (limit, active, length) = (limit?, active?, Some(length?));
         // A state of zeros would stay one.
         let random = Some(seed?.unwrap_or(1_u64).max(1));
-        let given =
-            Given { data: None, limit, active, length, stop: stop?.unwrap_or(false), random };
+        let content = Content { random, stamped: false };
+        let stop = stop?.unwrap_or(false);
+        let given = Given { data: None, limit, active, length, stop, content };
         let burst = Setting::<u32>::new(burst?.unwrap_or(1));
         let each = burst.clone();
         let made = configure(setup, given, move || Pace::Round(each.clone()))?;
@@ -82,7 +85,8 @@ pub(crate) const RATED: ElementClass = ElementClass {
         let (limit, active, stop) = (limit?, active?, stop?.unwrap_or(false));
         let allowance = allowance?;
         let each = allowance.clone();
-        let given = Given { data, limit, active, length, stop, random: None };
+        let content = Content { random: None, stamped: true };
+        let given = Given { data, limit, active, length, stop, content };
         Ok(allowance.handled(configure(setup, given, move || Pace::Rated(each.budget()))?))
     },
 };
@@ -99,16 +103,35 @@ struct Given<'a> {
     length: Option<usize>,
     /// The router ends when the last packet is made.
     stop: bool,
+    content: Content,
+}
+
+/// What packets hold besides their bytes.
+#[derive(Clone, Copy)]
+struct Content {
     /// Random bytes, from this state on.
     random: Option<u64>,
+    /// The time at which they were made.
+    stamped: bool,
 }
+
+/// Notes the time of the worker's clock in a packet.
+#[cfg(feature = "click")]
+pub(super) fn stamp(packet: &mut Packet, now_ns: u64) {
+    use super::only::{annotations::Annotations, clock::time_of_day};
+    let timestamp_ns = time_of_day(now_ns);
+    Annotations { timestamp_ns, ..Annotations::default() }.set_packet(packet);
+}
+
+#[cfg(not(feature = "click"))]
+fn stamp(_: &mut Packet, _: u64) {}
 
 fn configure(
     setup: &mut Setup<'_>,
     given: Given<'_>,
     pace: impl Fn() -> Pace + Send + Sync + 'static,
 ) -> Result<Made, ConfigError> {
-    let Given { data, limit, active, length, stop, random } = given;
+    let Given { data, limit, active, length, stop, content } = given;
     let limit = Setting::new(limit.unwrap_or(-1));
     let active = Setting::new(active.unwrap_or(true));
     let data = data.as_ref().map_or_else(|| USUAL.into(), |data: &Arg<'_>| data.bytes());
@@ -118,7 +141,7 @@ fn configure(
         return Err(setup.args.refuse_all(&words));
     }
     let data = padded(&data, length);
-    Ok(assemble(setup, data, &limit, &active, stop, random, pace))
+    Ok(assemble(setup, data, &limit, &active, stop, content, pace))
 }
 
 /// A source of packets of these bytes.
@@ -128,7 +151,7 @@ fn assemble(
     limit: &Setting<i64>,
     active: &Setting<bool>,
     stop: bool,
-    random: Option<u64>,
+    content: Content,
     pace: impl Fn() -> Pace + Send + Sync + 'static,
 ) -> Made {
     let data = Arc::new(Data::new(data));
@@ -151,7 +174,7 @@ fn assemble(
             count: counts.add(instance),
             resets: resets.instance(),
             stop: Stop::new(stop.clone()),
-            random,
+            content,
         }
     });
     let made = if waits { made.waits_for_room() } else { made };
@@ -169,18 +192,19 @@ pub(crate) fn of_bytes(
     active: bool,
     rate: Option<Allowance>,
 ) -> Made {
+    let content = Content { random: None, stamped: false };
     let active = Setting::new(active);
     let limit = Setting::new(limit.map_or(-1, i64::from));
     match rate {
         None => {
             let burst = Setting::new(u32::try_from(BATCH).unwrap_or(u32::MAX));
             let pace = move || Pace::Round(burst.clone());
-            assemble(setup, data.into(), &limit, &active, false, None, pace)
+            assemble(setup, data.into(), &limit, &active, false, content, pace)
         }
         Some(allowance) => {
             let each = allowance.clone();
             let pace = move || Pace::Rated(each.budget());
-            allowance.handled(assemble(setup, data.into(), &limit, &active, false, None, pace))
+            allowance.handled(assemble(setup, data.into(), &limit, &active, false, content, pace))
         }
     }
 }
@@ -273,7 +297,7 @@ struct Source {
     /// Requests to begin again.
     resets: Resets,
     stop: Stop,
-    random: Option<u64>,
+    content: Content,
 }
 
 /// Fills bytes from a generator, continuing a state that is not 0.
@@ -343,11 +367,14 @@ impl Source {
             if !packet.set_len(self.data.bytes.len()) {
                 break;
             }
-            match &mut self.random {
+            match &mut self.content.random {
                 None => packet.bytes_mut().copy_from_slice(&self.data.bytes),
                 Some(state) => scatter(packet.bytes_mut(), state),
             }
             packet.meta.flags |= FLAG_GENERATED;
+            if self.content.stamped {
+                stamp(&mut packet, cx.now_ns);
+            }
             batch.push(packet).expect("a batch holds a burst");
         }
         let made = (batch.len() - before) as u64;

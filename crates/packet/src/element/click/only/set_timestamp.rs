@@ -47,7 +47,27 @@ impl Element for Set {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{refused, run};
+    use crate::testing::{Rig, World, refused, run};
+
+    #[test]
+    fn sources_note_when_they_make_a_packet() {
+        for (source, stamped) in [
+            ("InfiniteSource(LIMIT 1)", true),
+            ("InfiniteSource(LIMIT 1, TIMESTAMP false)", false),
+            ("RatedSource(LIMIT 1)", true),
+            ("TimedSource(0.001, LIMIT 1)", true),
+        ] {
+            crate::element::click::only::console::collect();
+            let text = format!("{source} -> ToIPSummaryDump(-, HEADER false, FIELDS timestamp)");
+            let mut rig = Rig::new(&World::new(), &text);
+            for _ in 0..5 {
+                rig.poll();
+                rig.bench.now_ns += 1_000_000;
+            }
+            let out = crate::element::click::only::console::collected().out;
+            assert_eq!((out.lines().count(), out != "0.000000\n"), (1, stamped), "{source}: {out}");
+        }
+    }
 
     #[test]
     fn the_time_is_noted() {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::interval::Interval;
-use crate::element::click::source::USUAL;
+use crate::element::click::source::{USUAL, stamp};
 use crate::element::support::resets::Resets;
 use crate::element::support::setting::{Setting, Time};
 use crate::element::support::stop::Stop;
@@ -105,6 +105,7 @@ impl Element for Source {
         if packet.set_len(self.data.len()) {
             packet.bytes_mut().copy_from_slice(&self.data);
             packet.meta.flags |= FLAG_GENERATED;
+            stamp(&mut packet, cx.now_ns);
             cx.counters.generated.add(1);
             self.count.add(1);
             batch.push(packet).expect("the batch of a turn is empty");

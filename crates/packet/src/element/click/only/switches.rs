@@ -101,14 +101,16 @@ impl Element for Hash {
     fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
         for i in 0..batch.len() {
             let bytes = batch.bytes(i).get(self.offset..self.offset.saturating_add(self.length));
-            // What is too short goes to the first output, as in Click. FNV-1a, whose low bits are sums of those of the
-            // bytes.
-            let hash = bytes.map_or(0, |bytes| {
-                bytes.iter().fold(0x811c_9dc5_u32, |hash, &byte| {
-                    (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
-                })
+            // What is too short goes to the first output. Which output a sum means is Click's choice as well, so that
+            // a configuration shares packets out alike.
+            let sum = bytes.map_or(0, |bytes| {
+                bytes.iter().fold(0_u32, |sum, &byte| sum.wrapping_add(byte.into()))
             });
-            batch.output(i, u16::try_from((hash >> 16) % self.outputs).unwrap_or(0));
+            let output = match self.outputs {
+                2 | 4 | 8 => (sum ^ sum >> 4) & (self.outputs - 1),
+                outputs => sum % outputs,
+            };
+            batch.output(i, u16::try_from(output).unwrap_or(0));
         }
     }
 }
@@ -134,7 +136,11 @@ mod tests {
         assert_eq!(sent(&mut rig("StaticSwitch(1)"), &frames), [0, 100]);
         assert_eq!(sent(&mut rig("StaticSwitch(-1)"), &frames), [0, 0]);
         assert_eq!(sent(&mut rig("StrideSwitch(3, 1)"), &frames), [75, 25]);
-        let [x, y] = sent(&mut rig("HashSwitch(0, 2)"), &frames);
+        let mut by_sum = rig("HashSwitch(0, 2)");
+        for (sum, to) in [(0, [1, 0]), (1, [0, 1]), (16, [0, 1]), (17, [1, 0]), (34, [1, 0])] {
+            assert_eq!(sent(&mut by_sum, &[&[sum, 0][..]]), to, "{sum}: bits 0 and 4");
+        }
+        let [x, y] = sent(&mut rig("HashSwitch(0, 1)"), &frames);
         assert!(x > 20 && y > 20 && x + y == 100, "{x} {y}");
         assert_eq!(sent(&mut rig("HashSwitch(0, 9)"), &frames), [100, 0]);
         let far = format!("HashSwitch({}, 9)", usize::MAX);

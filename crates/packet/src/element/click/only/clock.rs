@@ -33,8 +33,9 @@ pub(crate) fn time_of_day(now_ns: u64) -> i64 {
 
 /// Seconds with six digits behind the point, as Click writes times.
 pub(crate) fn seconds(ns: i64) -> String {
-    let micros = ns.div_euclid(1000);
-    format!("{}.{:06}", micros.div_euclid(1_000_000), micros.rem_euclid(1_000_000))
+    let sign = if ns < 0 { "-" } else { "" };
+    let micros = ns.unsigned_abs() / 1000;
+    format!("{sign}{}.{:06}", micros / 1_000_000, micros % 1_000_000)
 }
 
 /// Nanoseconds of a decimal number of seconds.

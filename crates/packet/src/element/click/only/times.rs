@@ -278,11 +278,13 @@ pub(crate) const ADJUST: ElementClass =
         let made = each(move |batch, i| {
             let by = by.load(Relaxed);
             let mut annotations = Annotations::of(batch, i);
+            // A time of 0 is none, and stays so unless all are moved.
+            let moved = |time: i64| if time == 0 && !all { 0 } else { time.saturating_add(by) };
             if !first {
-                annotations.timestamp_ns = annotations.timestamp_ns.saturating_add(by);
+                annotations.timestamp_ns = moved(annotations.timestamp_ns);
             }
             if first || all {
-                annotations.first_ns = annotations.first_ns.saturating_add(by);
+                annotations.first_ns = moved(annotations.first_ns);
             }
             annotations.set(batch, i);
         })?;
@@ -456,5 +458,10 @@ mod tests {
         assert_eq!(sent[0].1[5..], 500_000_000_u32.to_be_bytes());
         let moved = run(&ADJUST, "2, ALL true", 0, &[&[1]]);
         assert_eq!(Annotations::of(&moved, 0).first_ns, 2 * SECOND_NS);
+        let moved = run(&ADJUST, "2", 0, &[&[1]]);
+        assert_eq!(Annotations::of(&moved, 0).timestamp_ns, 0, "there is no time to move");
+        let rig = Rig::new(&World::new(), "FromDevice(a) -> t :: AdjustTimestamp(1) -> Discard");
+        rig.write("t.time", "-3.5");
+        assert_eq!(rig.read("t.time"), "-3.500000");
     }
 }

@@ -49,7 +49,13 @@ pub(crate) const SWITCH: ElementClass = ElementClass {
         usual_annotation(setup)?;
         setup.args.finish()?;
         let outputs = setup.outputs;
-        Ok(Made::new(move |_| PaintSwitch { outputs }))
+        let failed = setup.keep::<PerWorker<Count>>();
+        let counts = failed.clone();
+        let made = Made::new(move |instance| PaintSwitch {
+            outputs,
+            copies: Copies::new(counts.add(instance)),
+        });
+        Ok(made.counter("failed", &failed))
     },
 };
 
@@ -96,15 +102,25 @@ impl Element for PaintTee {
     }
 }
 
+/// Color of packets that are for all outputs.
+const ALL: u8 = 255;
+
 struct PaintSwitch {
     outputs: u32,
+    copies: Copies,
 }
 
 impl Element for PaintSwitch {
-    fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
+    fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
         for i in 0..batch.len() {
             let color = batch.meta()[i].paint;
-            if u32::from(color) < self.outputs {
+            if color == ALL {
+                let last = u16::try_from(self.outputs.saturating_sub(1)).unwrap_or(u16::MAX);
+                for output in 0..last {
+                    self.copies.send(batch, i, output, cx);
+                }
+                batch.output(i, last);
+            } else if u32::from(color) < self.outputs {
                 batch.output(i, color.into());
             } else {
                 batch.discard(i, DropReason::Unmatched);
@@ -130,6 +146,10 @@ mod tests {
         assert_eq!(rig.receive("b", &[&[5]])[0].0, "x");
         assert!(rig.receive("c", &[&[5]]).is_empty());
         assert_eq!(rig.dropped(DropReason::Unmatched), 1);
+        rig.write("p.color", "255");
+        let mut to: Vec<_> = rig.receive("a", &[&[5]]).into_iter().map(|sent| sent.0).collect();
+        to.sort();
+        assert_eq!(to, ["x", "y"], "a color for all outputs");
         rig.write("p.color", "0");
         assert_eq!(
             (rig.receive("a", &[&[5]])[0].0.as_str(), rig.read("p.color")),

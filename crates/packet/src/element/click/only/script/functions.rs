@@ -40,7 +40,31 @@ impl Number {
     fn text(self) -> String {
         match self {
             Self::Whole(whole) => whole.to_string(),
-            Self::Real(real) => real.to_string(),
+            Self::Real(real) => shown_real(real),
+        }
+    }
+}
+
+/// Digits of a floating-point number that are written.
+const DIGITS: usize = 12;
+
+/// A number as `%.12g` of C writes it.
+fn shown_real(real: f64) -> String {
+    let scientific = format!("{real:.*e}", DIGITS - 1);
+    let Some((digits, exponent)) = scientific.split_once('e') else { return real.to_string() };
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    let trim = |text: &str| match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text.to_owned(),
+    };
+    match usize::try_from(exponent + 4) {
+        // From 0.0001 on, and as long as the digits reach the point.
+        Ok(above) if above < DIGITS + 4 => {
+            trim(&format!("{real:.*}", (DIGITS + 3).saturating_sub(above)))
+        }
+        _ => {
+            let sign = if exponent < 0 { '-' } else { '+' };
+            format!("{}e{sign}{:02}", trim(digits), exponent.unsigned_abs())
         }
     }
 }
@@ -66,15 +90,15 @@ fn evaluate(name: &str, words: &[String], now_ns: u64) -> Result<String, String>
             |a, b| a / b,
         ),
         "idiv" => first_of(&numbers()?, i64::checked_div, |a, b| (a / b).trunc()),
-        "mod" => first_of(&numbers()?, i64::checked_rem_euclid, f64::rem_euclid),
+        "mod" => first_of(&numbers()?, i64::checked_rem, |a, b| a % b),
         "rem" => first_of(&numbers()?, i64::checked_rem, |a, b| a % b),
         "neg" => match Number::read(one()?)? {
             Number::Whole(whole) => Ok(whole.wrapping_neg().to_string()),
-            Number::Real(real) => Ok((-real).to_string()),
+            Number::Real(real) => Ok(shown_real(-real)),
         },
         "abs" => match Number::read(one()?)? {
             Number::Whole(whole) => Ok(whole.unsigned_abs().to_string()),
-            Number::Real(real) => Ok(real.abs().to_string()),
+            Number::Real(real) => Ok(shown_real(real.abs())),
         },
         "min" | "max" => {
             let numbers = numbers()?;
@@ -202,6 +226,17 @@ fn sprintf(words: &[String]) -> Result<String, String> {
                 Some('+') => plus = true,
                 Some(' ' | '#' | 'l' | 'h' | 'q') => {}
                 Some('.') => digits = Some(0_usize),
+                Some('*') => {
+                    let Some((given, more)) = values.split_first() else {
+                        return Err("too few values".into());
+                    };
+                    values = more;
+                    let given =
+                        i64::read(given).map_err(|words| format!("`{given}` is {words}"))?;
+                    left |= given < 0 && digits.is_none();
+                    let given = usize::try_from(given.unsigned_abs()).unwrap_or(1000).min(1000);
+                    *digits.as_mut().unwrap_or(&mut width) = given;
+                }
                 Some(&digit) if digit.is_ascii_digit() => {
                     let value = digits.as_mut().unwrap_or(&mut width);
                     *value = (*value * 10 + digit as usize - '0' as usize).min(1000);
@@ -214,11 +249,19 @@ fn sprintf(words: &[String]) -> Result<String, String> {
         values = more;
         let whole = || i64::read(value).map_err(|words| format!("`{value}` is {words}"));
         let text = match rest.next() {
-            Some('d' | 'i') if plus && whole()? >= 0 => format!("+{value}"),
-            Some('d' | 'i' | 'u') => whole()?.to_string(),
-            Some('x') => format!("{:x}", whole()?),
-            Some('X') => format!("{:X}", whole()?),
-            Some('o') => format!("{:o}", whole()?),
+            Some('d' | 'i') => {
+                let whole = whole()?;
+                let sign = match (whole < 0, plus) {
+                    (true, _) => "-",
+                    (false, true) => "+",
+                    (false, false) => "",
+                };
+                format!("{sign}{:0>1$}", whole.unsigned_abs(), digits.unwrap_or(1))
+            }
+            Some('u') => format!("{:0>1$}", whole()?, digits.unwrap_or(1)),
+            Some('x') => format!("{:0>1$x}", whole()?, digits.unwrap_or(1)),
+            Some('X') => format!("{:0>1$X}", whole()?, digits.unwrap_or(1)),
+            Some('o') => format!("{:0>1$o}", whole()?, digits.unwrap_or(1)),
             Some('c') => char::from(u8::read(value).unwrap_or(b'?')).to_string(),
             Some('s') => value.chars().take(digits.unwrap_or(usize::MAX)).collect(),
             Some('f' | 'g' | 'e') => {
@@ -260,10 +303,17 @@ mod tests {
             ("mul 2 1.5", "3"),
             ("div 3 2", "1.5"),
             ("div 4 2", "2"),
+            ("div 10 3", "3.33333333333"),
+            ("mul 1e12 10", "1e+13"),
+            ("mul 1e10 10", "100000000000"),
+            ("mul 0.00001 5", "5e-05"),
+            ("mul 0.0001 5", "0.0005"),
+            ("add 0.1 0.2", "0.3"),
+            ("sub 0.5 0.5", "0"),
             ("idiv 7 2", "3"),
-            ("mod -1 3", "2"),
+            ("mod -1 3", "-1"),
             ("rem -1 3", "-1"),
-            ("add 9223372036854775807 1", "9223372036854776000"),
+            ("add 9223372036854775807 1", "9.22337203685e+18"),
             ("neg 3", "-3"),
             ("abs -3", "3"),
             ("min 3 0x2 7", "2"),
@@ -281,6 +331,8 @@ mod tests {
             ("in b a c", "false"),
             ("in b b c", "true"),
             ("sprintf %03d-%x-%s|%-3d|%5.2f%% 7 255 z 1 1.5", "007-ff-z|1  | 1.50%"),
+            ("sprintf %.3d|%+d|%.2x 5 5 10", "005|+5|0a"),
+            ("sprintf %*d|%-*d| 5 3 3 1", "    3|1  |"),
             ("htons 1", "256"),
             ("random 1", "0"),
             ("div 1 0", "error: division by zero"),

@@ -132,7 +132,7 @@ impl Program {
         let whole = || rest.to_owned();
         let step = match word {
             "print" => Step::Print { text: whole(), newline: true },
-            "printn" => Step::Print { text: whole(), newline: false },
+            "printn" | "printnq" => Step::Print { text: whole(), newline: false },
             "printq" => Step::Print { text: whole(), newline: true },
             "read" | "readq" if !rest.is_empty() => {
                 Step::Read { name: whole(), quiet: word == "readq" }

@@ -4,8 +4,8 @@
 //! `InfiniteSource` and `RandomSource` wait while all queues behind them are full (Click's full notes), and may be
 //! pulled from instead.
 //!
-//! Source: Click's elements of these names. Packets of the first two have the time at which they were made (unless
-//! `TIMESTAMP false` is given to `InfiniteSource`). Their packets count as packets of our own making. Of several workers the
+//! Source: Click's elements of these names. Packets of `InfiniteSource` (unless it has `TIMESTAMP false`) and of
+//! `RatedSource` have the time at which they were made. All count as packets of our own making. Of several workers the
 //! first makes them all, as one thread does in Click: `LIMIT` and rates hold for the router, and packets stay in order.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

@@ -82,6 +82,31 @@ fn requests_only_read_and_name_this_host() {
     conserved(&router.stop());
 }
 
+/// The router starts before the host has its addresses, at boot.
+#[test]
+fn an_address_may_come_later() {
+    let Some(line) = Line::new(&["curl"]) else { return };
+    let folder = Folder::new(&line.router);
+    let at = &line.router;
+    let status = |url: &str| {
+        let output = exec(at, &format!("curl -g -s -m 5 {url}/v1/status"));
+        String::from_utf8_lossy(&output.stdout).contains("version")
+    };
+    for (address, host) in [("192.0.2.77", "192.0.2.77"), ("2001:db8::77", "[2001:db8::77]")] {
+        let text = format!("[listen]\naddress = \"{host}:9477\"\nremote = true\n");
+        let path = folder.write("router.toml", &text);
+        let router = Router::start(at, &path, 2);
+        let said = router.said();
+        assert!(said.iter().any(|line| line.contains("does not have it yet")), "{said:#?}");
+        let url = format!("http://{host}:9477");
+        assert!(!status(&url));
+        let nodad = if address.contains(':') { "nodad" } else { "" };
+        run(at, format!("ip address add {address} dev lo {nodad}").trim_end());
+        assert!(status(&url), "{url}");
+        conserved(&router.stop());
+    }
+}
+
 #[test]
 fn a_token_is_needed_where_there_is_one() {
     let Some(line) = Line::new(&["curl"]) else { return };

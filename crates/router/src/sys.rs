@@ -9,11 +9,13 @@
 
 use std::io;
 use std::mem::{size_of, zeroed};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use fingerpost_route::netlink::{self, Messages};
+use tokio::net::TcpSocket;
 
 /// Receive buffer of a netlink socket: a full table's worth of changes.
 const NETLINK_BUFFER_BYTES: libc::c_int = 256 << 20;
@@ -23,6 +25,9 @@ const NETLINK_GET_STRICT_CHK: libc::c_int = 12;
 
 /// The kernel replies before the call that sends returns; it does not where it is out of memory.
 const LONGEST_REPLY: Duration = Duration::from_secs(1);
+
+/// Connections of a listening socket that are not accepted yet.
+const LISTEN_QUEUE: libc::c_int = 128;
 
 /// A netlink socket that does not block.
 #[derive(Debug)]
@@ -306,6 +311,28 @@ pub(crate) fn silence(fd: RawFd) -> Option<Silence> {
 /// it for this long, in milliseconds.
 pub(crate) fn disconnect_idle_readers(socket: &impl AsRawFd, time_ms: i32) -> io::Result<()> {
     set_options(socket, &[(libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, time_ms)])
+}
+
+/// Listens at an address, also at one that the host does not have yet: connections come once it has it.
+pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let (socket, free) = match address {
+        SocketAddr::V4(_) => (TcpSocket::new_v4()?, (libc::IPPROTO_IP, libc::IP_FREEBIND, 1)),
+        SocketAddr::V6(_) => (TcpSocket::new_v6()?, (libc::IPPROTO_IPV6, libc::IPV6_FREEBIND, 1)),
+    };
+    socket.set_reuseaddr(true)?;
+    // Below Linux 4.15 there is no such option for IPv6: the address must be there then.
+    let _ = set_options(&socket, &[free]);
+    socket.bind(address)?;
+    // SAFETY: invariant 1.
+    check(unsafe { libc::listen(socket.as_raw_fd(), LISTEN_QUEUE) })?;
+    // SAFETY: invariant 1: nobody else has the descriptor any more.
+    Ok(unsafe { TcpListener::from_raw_fd(socket.into_raw_fd()) })
+}
+
+/// Whether the host has an address, or it is one of no host in particular.
+pub(crate) fn has_address(address: IpAddr) -> bool {
+    let bound = UdpSocket::bind((address, 0));
+    !bound.is_err_and(|error| error.kind() == io::ErrorKind::AddrNotAvailable)
 }
 
 fn set_options(
@@ -639,6 +666,23 @@ mod tests {
         // SAFETY: invariants 1 and 2.
         check(unsafe { libc::getsockname(fd, value, len) }).unwrap();
         addr.nl_pid
+    }
+
+    #[test]
+    fn listens_at_an_address_that_comes_later() {
+        // Addresses for documentation: no host has them.
+        for address in ["192.0.2.77:0", "[2001:db8::77]:0"] {
+            let address: SocketAddr = address.parse().unwrap();
+            assert!(!has_address(address.ip()), "{address}");
+            let listener = listen(address).unwrap();
+            assert_eq!(listener.local_addr().unwrap().ip(), address.ip());
+        }
+        assert!(
+            has_address("127.0.0.1".parse().unwrap()) && has_address("0.0.0.0".parse().unwrap())
+        );
+        let taken = listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let again = listen(taken.local_addr().unwrap()).unwrap_err();
+        assert_eq!(again.kind(), io::ErrorKind::AddrInUse);
     }
 
     #[test]

@@ -58,18 +58,18 @@ pub(crate) struct TcpServed {
 }
 
 impl TcpServed {
-    /// Listens at the address, by TLS if there are files for it. Requests name it, `localhost` or one of `names`, and have the token
+    /// Listens at the address, which the host may get later, by TLS if there are files for it. Requests name it, `localhost` or one of `names`, and have the token
     /// of the file, if there is one.
     ///
     /// # Errors
-    /// When something else listens there, the host does not have the address, or a file is not what it must be.
+    /// When something else listens there, the address is none of a host, or a file is not what it must be.
     pub(crate) fn new(
         address: SocketAddr,
         names: &[String],
         token_file: Option<&Path>,
         tls: Option<&TlsFiles>,
     ) -> io::Result<Self> {
-        let listener = TcpListener::bind(address)?;
+        let listener = sys::listen(address)?;
         listener.set_nonblocking(true)?;
         // Connections inherit both.
         sys::keep_alive(&listener)?;

@@ -274,6 +274,9 @@ impl Sockets {
 
 fn tcp_listener(config: &ListenConfig) -> Result<Option<TcpServed>, Failure> {
     let Some(address) = config.address else { return Ok(None) };
+    if !sys::has_address(address.ip()) {
+        message(format_args!("[listen] address {address}: this host does not have it yet"));
+    }
     let (token, tls) = (config.token_file.as_deref(), config.tls());
     let served = TcpServed::new(address, &config.names, token, tls.as_ref());
     served.map(Some).map_err(|error| {

@@ -120,7 +120,7 @@ impl Admission {
             return Err(ApiError::new(Code::MethodNotAllowed, words));
         }
         self.check_host(headers)?;
-        check_site(headers)?;
+        check_site(request.uri().path(), headers)?;
         match page::is_file(request.uri().path()) {
             true => Ok(()),
             false => self.check_token(headers),
@@ -153,12 +153,13 @@ impl Admission {
     }
 }
 
-/// Refuses what a page of another site requests. A browser names the origin of a request (Fetch Metadata); to follow a link is
-/// fine.
-fn check_site(headers: &HeaderMap) -> Result<(), ApiError> {
+/// Refuses what a page of another site requests. A browser names the origin of a request (Fetch Metadata); to follow a link to the
+/// page of this listener is fine.
+fn check_site(path: &str, headers: &HeaderMap) -> Result<(), ApiError> {
     let is = |name, value| headers.get(name).is_some_and(|given: &HeaderValue| given == value);
     let is_foreign = is("sec-fetch-site", "cross-site") || is("sec-fetch-site", "same-site");
-    if is_foreign && !is("sec-fetch-mode", "navigate") {
+    // Any other path is work for the router, which a foreign page could have a browser request again and again.
+    if is_foreign && !(path == "/" && is("sec-fetch-mode", "navigate")) {
         return Err(ApiError::new(Code::Forbidden, "pages of other sites may not read this"));
     }
     Ok(())
@@ -203,7 +204,11 @@ mod tests {
     use super::*;
 
     fn request(method: &str, headers: &[(&str, &str)]) -> Request {
-        let mut request = Request::builder().method(method).uri("/v1/status");
+        request_of("/v1/status", method, headers)
+    }
+
+    fn request_of(path: &str, method: &str, headers: &[(&str, &str)]) -> Request {
+        let mut request = Request::builder().method(method).uri(path);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
@@ -240,16 +245,21 @@ mod tests {
             let code = refused(&local, method, &[("host", "localhost")]);
             assert_eq!(code, Some(Code::MethodNotAllowed), "{method}");
         }
-        for (site, mode, code) in [
-            ("cross-site", "no-cors", Some(Code::Forbidden)),
-            ("same-site", "cors", Some(Code::Forbidden)),
-            ("cross-site", "navigate", None),
-            ("same-origin", "cors", None),
-            ("none", "navigate", None),
+        for (path, site, mode, code) in [
+            ("/v1/status", "cross-site", "no-cors", Some(Code::Forbidden)),
+            ("/v1/status", "same-site", "cors", Some(Code::Forbidden)),
+            ("/v1/graph?cycles=60", "cross-site", "navigate", Some(Code::Forbidden)),
+            ("/metrics", "same-site", "navigate", Some(Code::Forbidden)),
+            ("/", "cross-site", "navigate", None),
+            ("/", "cross-site", "no-cors", Some(Code::Forbidden)),
+            ("/v1/status", "same-origin", "cors", None),
+            ("/v1/status", "none", "navigate", None),
         ] {
             let headers =
                 [("host", "localhost"), ("sec-fetch-site", site), ("sec-fetch-mode", mode)];
-            assert_eq!(refused(&local, "GET", &headers), code, "{site} {mode}");
+            let code_of = |error: ApiError| error.code;
+            let refused = local.check(&request_of(path, "GET", &headers)).err().map(code_of);
+            assert_eq!(refused, code, "{path} {site} {mode}");
         }
         let with_token = admission(true, Some("0123456789abcdef"));
         for (given, code) in [

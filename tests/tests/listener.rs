@@ -122,6 +122,13 @@ fn a_token_is_needed_where_there_is_one() {
         let (code, body) = get(&line.router, "/v1/status", &[wrong]);
         assert!(code == 401 && body.contains("token_file"), "{wrong}: {code} {body}");
     }
+    // Another token replaces it while the router runs.
+    let other = TOKEN.to_uppercase();
+    folder.write("token", &format!("{other}\n"));
+    std::thread::sleep(std::time::Duration::from_millis(1_100));
+    let renewed = format!("authorization: Bearer {other}");
+    assert_eq!(get(&line.router, "/v1/status", &[&renewed]).0, 200);
+    assert_eq!(get(&line.router, "/v1/status", &[&bearer]).0, 401);
     conserved(&router.stop());
     // One that cannot be a token is refused at the start.
     folder.write("token", "short\n");

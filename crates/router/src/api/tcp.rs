@@ -7,8 +7,9 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::extract::{Request, State};
 use axum::http::header::{AUTHORIZATION, HOST, HeaderName, HeaderValue, WWW_AUTHENTICATE};
@@ -16,9 +17,11 @@ use axum::http::{HeaderMap, Method};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use sha2::{Digest, Sha256};
+use tracing::{info, warn};
 
 use super::error::{ApiError, Code};
 use super::page;
+use super::stamp::Stamps;
 use super::tls::Tls;
 use crate::sys;
 
@@ -75,7 +78,7 @@ impl TcpServed {
         sys::keep_alive(&listener)?;
         sys::disconnect_idle_readers(&listener, LONGEST_UNREAD_MS)?;
         let names = names.iter().map(|name| name.to_ascii_lowercase()).collect();
-        let token = token_file.map(token).transpose()?;
+        let token = token_file.map(Token::new).transpose()?;
         let tls = tls.map(|files| Tls::new(files).map(Arc::new)).transpose()?;
         let admission = Admission { is_loopback: address.ip().is_loopback(), names, token };
         Ok(Self { listener, admission: Arc::new(admission), tls })
@@ -85,6 +88,66 @@ impl TcpServed {
     pub(crate) fn url(&self) -> Option<String> {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         self.listener.local_addr().ok().map(|address| format!("{scheme}://{address}"))
+    }
+}
+
+/// The token that requests need, read again once its file has changed.
+#[derive(Debug)]
+struct Token {
+    file: PathBuf,
+    state: Mutex<TokenState>,
+}
+
+#[derive(Debug)]
+struct TokenState {
+    /// Digest of the token: comparing digests takes no time that depends on the token.
+    digest: [u8; 32],
+    /// State of the file that it is of.
+    seen: Stamps,
+}
+
+impl Token {
+    /// The token in a file.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or has something else in it.
+    fn new(file: &Path) -> io::Result<Self> {
+        let seen = Stamps::of([file]);
+        let state = Mutex::new(TokenState { digest: token(file)?, seen });
+        warn_if_open(file);
+        Ok(Self { file: file.to_owned(), state })
+    }
+
+    /// Whether this is the token.
+    fn is(&self, given: &str) -> bool {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let file = self.file.as_path();
+        if state.seen.have_changed([file]) {
+            match token(file) {
+                Ok(digest) => {
+                    state.digest = digest;
+                    info!(target: "control", "read the token file {} again", file.display());
+                    warn_if_open(file);
+                }
+                Err(error) => {
+                    warn!(target: "control", "[listen]: {error}: the former token stays in use");
+                }
+            }
+        }
+        <[u8; 32]>::from(Sha256::digest(given)) == state.digest
+    }
+}
+
+/// Warns of a file with a secret that other users may read or replace.
+fn warn_if_open(file: &Path) {
+    let mode = file.metadata().map_or(0, |data| data.permissions().mode());
+    if mode & 0o077 != 0 {
+        let file = file.display();
+        warn!(
+            target: "control",
+            "[listen] token_file {file}: others than its owner have access (mode {:03o}): chmod 600 {file}",
+            mode & 0o777
+        );
     }
 }
 
@@ -108,8 +171,7 @@ fn token(path: &Path) -> io::Result<[u8; 32]> {
 pub(super) struct Admission {
     is_loopback: bool,
     names: Vec<String>,
-    /// Digest of the token: comparing digests takes no time that depends on the token.
-    token: Option<[u8; 32]>,
+    token: Option<Token>,
 }
 
 impl Admission {
@@ -145,7 +207,7 @@ impl Admission {
         let Some(token) = &self.token else { return Ok(()) };
         let given = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
         let given = given.and_then(|text| text.strip_prefix("Bearer "));
-        if given.is_some_and(|given| <[u8; 32]>::from(Sha256::digest(given)) == *token) {
+        if given.is_some_and(|given| token.is(given)) {
             return Ok(());
         }
         let words = "the token of `[listen] token_file` is needed: Authorization: Bearer TOKEN";
@@ -202,6 +264,7 @@ mod tests {
     use axum::body::Body;
 
     use super::*;
+    use crate::log::tests::captured;
 
     fn request(method: &str, headers: &[(&str, &str)]) -> Request {
         request_of("/v1/status", method, headers)
@@ -220,7 +283,11 @@ mod tests {
         let admission = |is_loopback, token: Option<&str>| Admission {
             is_loopback,
             names: vec!["r1.example".to_owned()],
-            token: token.map(|token| Sha256::digest(token).into()),
+            token: token.map(|token| {
+                let digest = Sha256::digest(token).into();
+                let state = Mutex::new(TokenState { digest, seen: Stamps::of([]) });
+                Token { file: PathBuf::new(), state }
+            }),
         };
         let refused = |admission: &Admission, method: &str, headers: &[(&str, &str)]| {
             admission.check(&request(method, headers)).err().map(|error| error.code)
@@ -285,5 +352,37 @@ mod tests {
         }
         std::fs::remove_file(&path).unwrap();
         assert_eq!(token(&path).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_token_that_changes_is_read_again() {
+        let path = std::env::temp_dir().join(format!("fp-token-again-{}", std::process::id()));
+        // A new file each time: its inode differs, however coarse the clock of the file system is.
+        let write = |text: &str, mode| {
+            let other = path.with_extension("new");
+            std::fs::write(&other, text).unwrap();
+            std::fs::set_permissions(&other, PermissionsExt::from_mode(mode)).unwrap();
+            std::fs::rename(&other, &path).unwrap();
+        };
+        write("0123456789abcdef\n", 0o600);
+        let (made, lines) = captured(|| Token::new(&path));
+        assert!(lines.is_empty(), "{lines:?}");
+        let made = made.unwrap();
+        assert!(made.is("0123456789abcdef"));
+        let expire = || made.state.lock().unwrap().seen.expire();
+        write("fedcba9876543210\n", 0o640);
+        expire();
+        let (_, lines) =
+            captured(|| assert!(made.is("fedcba9876543210") && !made.is("0123456789abcdef")));
+        assert!(lines.len() == 2 && lines[0].contains("again"), "{lines:?}");
+        assert!(lines[1].contains("(mode 640): chmod 600"), "{lines:?}");
+        write("short\n", 0o600);
+        expire();
+        let (_, lines) = captured(|| assert!(made.is("fedcba9876543210")));
+        assert!(
+            lines.len() == 1 && lines[0].contains("the former token stays in use"),
+            "{lines:?}"
+        );
+        std::fs::remove_file(&path).unwrap();
     }
 }

@@ -5,12 +5,9 @@
 //!         that cannot be used then leave the former ones in use.
 //! Limits: a key without a passphrase; no revocation lists.
 
-use std::fs::Metadata;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
@@ -22,10 +19,8 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tracing::{info, warn};
 
+use super::stamp::Stamps;
 use super::tcp::TlsFiles;
-
-/// Least time between two looks at the files.
-const LOOK: Duration = Duration::from_secs(1);
 
 /// What the server presents, and what it demands of clients.
 #[derive(Debug)]
@@ -38,8 +33,7 @@ pub(super) struct Tls {
 struct State {
     config: Arc<ServerConfig>,
     /// State of the files that it is of.
-    seen: Vec<Stamp>,
-    looked: Instant,
+    seen: Stamps,
 }
 
 impl Tls {
@@ -48,8 +42,8 @@ impl Tls {
     /// # Errors
     /// When one of them cannot be read or is not what it must be.
     pub(super) fn new(files: &TlsFiles) -> io::Result<Self> {
-        let seen = stamps(files);
-        let state = State { config: config(files)?, seen, looked: Instant::now() };
+        let seen = Stamps::of(all(files));
+        let state = State { config: config(files)?, seen };
         Ok(Self { files: files.clone(), state: Mutex::new(state) })
     }
 
@@ -67,20 +61,15 @@ impl Tls {
     /// The configuration of the next connection.
     fn config(&self) -> Arc<ServerConfig> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.looked.elapsed() >= LOOK {
-            state.looked = Instant::now();
-            let seen = stamps(&self.files);
-            if seen != state.seen {
-                state.seen = seen;
-                match config(&self.files) {
-                    Ok(config) => {
-                        state.config = config;
-                        let certificate = self.files.certificate.display();
-                        info!(target: "control", "read the certificate {certificate} again");
-                    }
-                    Err(error) => {
-                        warn!(target: "control", "[listen]: {error}: the former certificate stays in use");
-                    }
+        if state.seen.have_changed(all(&self.files)) {
+            match config(&self.files) {
+                Ok(config) => {
+                    state.config = config;
+                    let certificate = self.files.certificate.display();
+                    info!(target: "control", "read the certificate {certificate} again");
+                }
+                Err(error) => {
+                    warn!(target: "control", "[listen]: {error}: the former certificate stays in use");
                 }
             }
         }
@@ -88,13 +77,8 @@ impl Tls {
     }
 }
 
-/// Inode of a file, and time of its last change, its rights included; `None` where it is not there.
-type Stamp = Option<(u64, i64, i64)>;
-
-fn stamps(files: &TlsFiles) -> Vec<Stamp> {
-    let all = [&files.certificate, &files.key].into_iter().chain(&files.client_ca);
-    let stamp = |data: Metadata| (data.ino(), data.ctime(), data.ctime_nsec());
-    all.map(|file| file.metadata().ok().map(stamp)).collect()
+fn all(files: &TlsFiles) -> impl Iterator<Item = &Path> {
+    [&files.certificate, &files.key].into_iter().chain(&files.client_ca).map(AsRef::as_ref)
 }
 
 fn config(files: &TlsFiles) -> io::Result<Arc<ServerConfig>> {

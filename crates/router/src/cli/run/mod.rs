@@ -298,9 +298,9 @@ fn files(file: Option<&Path>, config: &Config) -> Vec<PathBuf> {
     let sources = config.source.iter().flat_map(|source| source.path.iter().chain(&source.updates));
     let features = config.features.each().flat_map(|(_, settings)| settings.files());
     let features = features.map(|(_, path)| PathBuf::from(path));
-    let ListenConfig { certificate, key, client_ca, .. } = &config.listen;
-    let tls = [certificate, key, client_ca].into_iter().flatten();
-    let named = file.map(Path::to_owned).into_iter().chain(sources.chain(tls).cloned());
+    let ListenConfig { token_file, certificate, key, client_ca, .. } = &config.listen;
+    let listen = [token_file, certificate, key, client_ca].into_iter().flatten();
+    let named = file.map(Path::to_owned).into_iter().chain(sources.chain(listen).cloned());
     named.chain(features).collect()
 }
 

@@ -51,6 +51,8 @@ const WHILE_BUILT: Duration = Duration::from_millis(20);
 const BETWEEN_PIECES: Duration = Duration::from_millis(1);
 /// Longest time for the head of a request, and longest silence of a connection.
 const LONGEST_HEAD: Duration = Duration::from_secs(10);
+/// Largest head of a request, and most bytes of a response that wait for the client, beside what the socket holds.
+const LARGEST_HEAD: usize = 64 << 10;
 
 /// A running server. It ends when this is dropped.
 pub(crate) struct Server {
@@ -250,6 +252,7 @@ async fn connection(stream: Box<dyn Duplex>, peer: Peer, room: Room, router: axu
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(LONGEST_HEAD)
+        .max_buf_size(LARGEST_HEAD)
         .serve_connection(TokioIo::new(stream), service);
     tokio::select! {
         // A client that breaks its own connection harms nobody else.
@@ -507,6 +510,7 @@ async fn former_sources(requests: State<Requests>) -> (HeaderMap, Answer<Vec<Sou
 
 #[cfg(test)]
 mod tests {
+    use super::super::connections::Connection;
     use super::*;
 
     #[derive(utoipa::OpenApi)]
@@ -572,6 +576,65 @@ mod tests {
                     "{method} {path}"
                 );
             }
+        }
+    }
+
+    /// A client of the server of these paths, until `work` is done.
+    fn with_client<T, F: Future<Output = T>>(
+        routes: axum::Router,
+        work: impl FnOnce(tokio::net::UnixStream, Arc<Connection>) -> F,
+    ) -> T {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (client, server) = tokio::net::UnixStream::pair().unwrap();
+            let peer = Peer::with(1, access::Access::Read);
+            let room = Connections::default().enter(&peer).unwrap();
+            let known = room.connection.clone();
+            let served = tokio::spawn(connection(Box::new(server), peer, room, routes));
+            let done = work(client, known).await;
+            served.abort();
+            done
+        })
+    }
+
+    /// All that a client reads until the server closes the connection.
+    async fn read_all(client: &tokio::net::UnixStream) -> Vec<u8> {
+        let (mut all, mut part) = (Vec::new(), [0; 4096]);
+        loop {
+            client.readable().await.unwrap();
+            match client.try_read(&mut part) {
+                Ok(0) => return all,
+                Ok(count) => all.extend_from_slice(&part[..count]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => return all,
+            }
+        }
+    }
+
+    async fn send(client: &tokio::net::UnixStream, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            client.writable().await.unwrap();
+            match client.try_write(bytes) {
+                Ok(count) => bytes = &bytes[count..],
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // The server reads no more.
+                Err(_) => return,
+            }
+        }
+    }
+
+    #[test]
+    fn a_head_has_a_largest_size() {
+        let routes = || axum::Router::new().route("/", axum::routing::get(|| async { "done" }));
+        for (name_len, status) in [(LARGEST_HEAD / 2, "200"), (2 * LARGEST_HEAD, "431")] {
+            let long = "a".repeat(name_len);
+            let head = format!("GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\nx-long: {long}\r\n\r\n");
+            let said = with_client(routes(), async |client, _| {
+                send(&client, head.as_bytes()).await;
+                read_all(&client).await
+            });
+            let said = String::from_utf8_lossy(&said).into_owned();
+            assert!(said.starts_with(&format!("HTTP/1.1 {status}")), "{name_len}: {said}");
         }
     }
 }

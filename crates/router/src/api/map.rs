@@ -33,10 +33,13 @@ use super::model::table_or_main;
 
 /// Largest order: 65,536 cells, 512 KiB.
 const LARGEST_ORDER: u8 = 8;
-/// Most squares that are kept, time after which an unused one gives its place to another, and after which it is dropped.
+/// Most squares that are kept: another one takes the place of the one that was wanted longest ago. And the time after which an
+/// unused one is dropped.
 const MOST_KEPT: usize = 8;
-const UNUSED: Duration = Duration::from_secs(3);
 const KEPT: Duration = Duration::from_secs(30);
+/// Longest wait for a place while all squares are being read, and the time between two looks.
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+const WHILE_READ: Duration = Duration::from_millis(20);
 /// Most prefixes that are read one by one; beyond, the whole square is.
 const MOST_EXACT: usize = 4096;
 /// Time in which all who look at a square get the same.
@@ -414,16 +417,28 @@ impl Maps {
     /// The picture of a square.
     ///
     /// # Errors
-    /// When all places are in use.
-    fn picture(&self, square: Square) -> Result<Arc<tokio::sync::Mutex<Picture>>, ApiError> {
+    /// When all others are being read for long.
+    async fn picture(&self, square: Square) -> Result<Arc<tokio::sync::Mutex<Picture>>, ApiError> {
+        let begun = Instant::now();
+        loop {
+            if let Some(picture) = self.place(square) {
+                return Ok(picture);
+            }
+            if begun.elapsed() > LONGEST_WAIT {
+                let words = format!("{MOST_KEPT} other prefixes are being read: try again later");
+                return Err(ApiError::new(Code::Busy, words));
+            }
+            tokio::time::sleep(WHILE_READ).await;
+        }
+    }
+
+    /// The picture of a square, in the place of the one that was wanted longest ago where there is no other; `None` where all are
+    /// being read: they are large, so nobody holds more of them.
+    fn place(&self, square: Square) -> Option<Arc<tokio::sync::Mutex<Picture>>> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !kept.contains_key(&square) && kept.len() >= MOST_KEPT {
-            let unused = kept.iter().filter(|(_, kept)| kept.wanted.elapsed() > UNUSED);
-            let oldest = unused.min_by_key(|(_, kept)| kept.wanted).map(|(&square, _)| square);
-            let Some(oldest) = oldest else {
-                let words = format!("{MOST_KEPT} other prefixes are in view: try again later");
-                return Err(ApiError::new(Code::Busy, words));
-            };
+            let unused = kept.iter().filter(|(_, kept)| Arc::strong_count(&kept.picture) == 1);
+            let oldest = unused.min_by_key(|(_, kept)| kept.wanted).map(|(&square, _)| square)?;
             kept.remove(&oldest);
         }
         if kept.is_empty() {
@@ -433,7 +448,7 @@ impl Maps {
         let new = || Arc::new(tokio::sync::Mutex::new(Picture::new(square)));
         let entry = kept.entry(square).or_insert_with(|| Kept { picture: new(), wanted });
         entry.wanted = wanted;
-        Ok(entry.picture.clone())
+        Some(entry.picture.clone())
     }
 
     /// Forgets squares that nobody looks at any more, until none is left.
@@ -460,7 +475,7 @@ pub(super) async fn map(
     Extension(maps): Extension<Maps>,
     Parameters(query): Parameters<MapQuery>,
 ) -> Result<Response, ApiError> {
-    let picture = maps.picture(Square::of(&query)?)?;
+    let picture = maps.picture(Square::of(&query)?).await?;
     let mut picture = picture.lock().await;
     picture.follow(&requests).await?;
     let bytes = picture.response(query.since);
@@ -539,5 +554,30 @@ mod tests {
         for unknown in [first - 1, picture.version + 1] {
             assert_eq!(picture.response(Some(unknown)).len(), whole.len());
         }
+    }
+
+    #[test]
+    fn another_square_takes_the_place_of_the_one_wanted_longest_ago() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let maps = Maps::default();
+            let of = |at: usize| square(&format!("{at}.0.0.0/8"), 1).unwrap();
+            let is_kept = |at| maps.0.lock().unwrap().contains_key(&of(at));
+            for at in 0..MOST_KEPT {
+                assert!(maps.place(of(at)).is_some());
+            }
+            // All are wanted just now, the first one last.
+            assert!(maps.place(of(0)).is_some());
+            assert!(maps.picture(of(MOST_KEPT)).await.is_ok());
+            assert!(is_kept(0) && !is_kept(1) && is_kept(2) && is_kept(MOST_KEPT));
+            // One that is being read stays.
+            let read = maps.place(of(2));
+            assert!(maps.place(of(1)).is_some());
+            assert!(is_kept(2) && !is_kept(3));
+            drop(read);
+            let squares: Vec<Square> = maps.0.lock().unwrap().keys().copied().collect();
+            let all: Vec<_> = squares.into_iter().map(|square| maps.place(square)).collect();
+            assert!(all.iter().all(Option::is_some) && maps.place(of(20)).is_none());
+        });
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! Every client is accepted at once, so that none waits behind clients that send nothing. Where there is no room left, the
 //! connection that has waited longest for its client (for a request, or for the rest of one) ends; where none waits, the oldest
-//! stream, which its client can request again. One whose request is being served otherwise never does. So a client that sends its
-//! request is served however many others stay silent. Users have a bound each, and so have all clients of the TCP listener;
+//! whose client does not read its response; then the oldest stream, which its client can request again. One whose request is being
+//! served otherwise never does. So a client that sends its request and reads the response is served however many others do not. A
+//! response that is no stream has a time to be read in, whoever waits. Users have a bound each, and so have all clients of the TCP listener;
 //! those who may only read have one in all, so that there is room for who may change. A stream of another user ends for a
 //! newcomer only where that user has more connections.
 
@@ -11,8 +12,9 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes};
 use hyper::body::{Frame, SizeHint};
@@ -24,6 +26,33 @@ use super::access::{Access, Peer};
 const MOST: usize = 256;
 const MOST_OF_USER: usize = 128;
 const MOST_READERS: usize = 192;
+/// Time after which a client reads its response too slowly to keep its place where others need it: since it read a piece, and since
+/// the response began.
+const READ_SOON: Duration = Duration::from_millis(250);
+const READ_WHOLE_SOON: Duration = Duration::from_secs(5);
+
+/// Time for which a connection waits for its client to read a response that is no stream, whoever else waits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    /// Time since it read a piece.
+    pub(super) piece: Duration,
+    /// Time since the response began.
+    pub(super) whole: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { piece: Duration::from_secs(30), whole: Duration::from_secs(300) }
+    }
+}
+
+/// A response that is no stream, while it is sent.
+#[derive(Clone, Copy, Debug)]
+struct Sending {
+    began: Instant,
+    /// When the server took the last piece of it.
+    progressed: Instant,
+}
 
 /// An open connection.
 #[derive(Debug)]
@@ -35,6 +64,10 @@ pub(super) struct Connection {
     waits: AtomicBool,
     /// Whether a stream is being sent.
     streams: AtomicBool,
+    /// Its response, while it is sent, and notice that there is one.
+    sending: Mutex<Option<Sending>>,
+    sends: Notify,
+    patience: Patience,
     end: Notify,
 }
 
@@ -42,6 +75,38 @@ impl Connection {
     /// Resolves when another connection takes the place of this one.
     pub(super) async fn ended(&self) {
         self.end.notified().await;
+    }
+
+    /// Resolves when its client has read too little of a response.
+    pub(super) async fn unread(&self) {
+        loop {
+            self.sends.notified().await;
+            while let Some(until) = self.deadline() {
+                let left = until.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    return;
+                }
+                tokio::time::sleep(left).await;
+            }
+        }
+    }
+
+    /// When its client must have read more of the response that is being sent.
+    fn deadline(&self) -> Option<Instant> {
+        let Sending { began, progressed } = (*self.sending())?;
+        Some((progressed + self.patience.piece).min(began + self.patience.whole))
+    }
+
+    fn sending(&self) -> MutexGuard<'_, Option<Sending>> {
+        self.sending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether its client reads a response that is no stream, and does so slowly.
+    fn is_slow(&self, now: Instant) -> bool {
+        self.sending().is_some_and(|Sending { began, progressed }| {
+            now.saturating_duration_since(progressed) > READ_SOON
+                || now.saturating_duration_since(began) > READ_WHOLE_SOON
+        })
     }
 
     /// Ends the connection, which its client can distinguish from the end of a response.
@@ -68,6 +133,7 @@ pub(super) struct Connections(Arc<Mutex<Open>>);
 #[derive(Debug, Default)]
 struct Open {
     last: u64,
+    patience: Patience,
     all: BTreeMap<u64, Arc<Connection>>,
 }
 
@@ -86,11 +152,16 @@ impl Drop for Room {
 }
 
 impl Connections {
-    fn open(&self) -> std::sync::MutexGuard<'_, Open> {
+    #[cfg(test)]
+    pub(super) fn with_patience(patience: Patience) -> Self {
+        Self(Arc::new(Mutex::new(Open { patience, ..Open::default() })))
+    }
+
+    fn open(&self) -> MutexGuard<'_, Open> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Room for a client; `None` where all others are being served without a stream.
+    /// Room for a client; `None` where all others are being served without a stream, and read what they are sent.
     pub(super) fn enter(&self, peer: &Peer) -> Option<Room> {
         let (uid, reads_only) = (peer.uid, peer.access < Access::Write);
         let mut open = self.open();
@@ -114,7 +185,11 @@ impl Connections {
                     && among(known)
                     && (known.uid == uid || of(known.uid) > of(uid))
             };
-            let oldest = open.all.values().find(|known| waits(known)).or_else(|| {
+            let now = Instant::now();
+            let slow = |known: &Connection| known.is_slow(now) && among(known);
+            let oldest = open.all.values().find(|known| waits(known));
+            let oldest = oldest.or_else(|| open.all.values().find(|known| slow(known)));
+            let oldest = oldest.or_else(|| {
                 let streams = open.all.values().filter(|known| streams(known));
                 streams.max_by_key(|known| (of(known.uid), Reverse(known.number)))
             });
@@ -123,10 +198,18 @@ impl Connections {
             oldest.end.notify_one();
         }
         open.last += 1;
-        let (number, waits, end) = (open.last, AtomicBool::new(true), Notify::new());
-        let streams = AtomicBool::new(false);
-        let connection = Arc::new(Connection { number, uid, reads_only, waits, streams, end });
-        open.all.insert(number, connection.clone());
+        let connection = Arc::new(Connection {
+            number: open.last,
+            uid,
+            reads_only,
+            waits: AtomicBool::new(true),
+            streams: AtomicBool::new(false),
+            sending: Mutex::default(),
+            sends: Notify::new(),
+            patience: open.patience,
+            end: Notify::new(),
+        });
+        open.all.insert(connection.number, connection.clone());
         drop(open);
         Some(Room { connection, of: self.clone(), took_place })
     }
@@ -135,6 +218,7 @@ impl Connections {
 /// Largest piece of a response that is given to the server at once. It takes 16 before it waits for the client, and ends the
 /// work when it has the last one: with what the socket holds nothing of most responses is left then.
 const PIECE: usize = 4 << 10;
+const PIECE_LEN: u64 = PIECE as u64;
 
 /// A request that is being served, until its response is sent.
 #[derive(Debug)]
@@ -149,12 +233,21 @@ impl Work {
 
     /// A body at whose end the work ends.
     pub(super) fn with(self, body: Body) -> Body {
-        Body::new(Held { body, rest: Bytes::new(), _work: self })
+        // Smaller ones are taken at once.
+        let is_large =
+            hyper::body::Body::size_hint(&body).exact().is_none_or(|len| len > PIECE_LEN);
+        if is_large && !self.0.streams.load(Ordering::Relaxed) {
+            let now = Instant::now();
+            *self.0.sending() = Some(Sending { began: now, progressed: now });
+            self.0.sends.notify_one();
+        }
+        Body::new(Held { body, rest: Bytes::new(), work: self })
     }
 }
 
 impl Drop for Work {
     fn drop(&mut self) {
+        *self.0.sending() = None;
         self.0.set_waiting(true);
     }
 }
@@ -182,7 +275,7 @@ struct Held {
     body: Body,
     /// What is left of the last frame.
     rest: Bytes,
-    _work: Work,
+    work: Work,
 }
 
 impl hyper::body::Body for Held {
@@ -201,6 +294,9 @@ impl hyper::body::Body for Held {
                 },
                 end => return Poll::Ready(end),
             }
+        }
+        if let Some(sending) = &mut *self.work.0.sending() {
+            sending.progressed = Instant::now();
         }
         let len = self.rest.len().min(PIECE);
         Poll::Ready(Some(Ok(Frame::data(self.rest.split_to(len)))))
@@ -310,6 +406,35 @@ mod tests {
         streams.clear();
         assert!(enter(3).is_none());
         drop(second);
+    }
+
+    #[test]
+    fn who_does_not_read_a_response_gives_way() {
+        let connections = Connections::default();
+        let one = peer(1, Access::Read);
+        let rooms: Vec<Room> =
+            (0..MOST_OF_USER).map(|_| connections.enter(&one).unwrap()).collect();
+        let works = rooms.iter().map(|room| Work::begin(&room.connection));
+        let _bodies: Vec<Body> =
+            works.map(|work| work.with(Body::from(vec![0; 100 * PIECE]))).collect();
+        assert!(connections.enter(&one).is_none(), "all have a response that began just now");
+        let before = |room: &Room, began: Duration, progressed: Duration| {
+            let now = Instant::now();
+            let at = |time| now.checked_sub(time).unwrap();
+            let sending = Sending { began: at(began), progressed: at(progressed) };
+            *room.connection.sending() = Some(sending);
+        };
+        let open = |room: &Room| connections.open().all.contains_key(&room.connection.number);
+        before(&rooms[7], 2 * READ_SOON, 2 * READ_SOON);
+        let newcomer = connections.enter(&one).unwrap();
+        let _work = Work::begin(&newcomer.connection);
+        assert!(newcomer.took_place && !open(&rooms[7]) && open(&rooms[0]));
+        // A byte now and then keeps no place for long.
+        before(&rooms[9], 2 * READ_WHOLE_SOON, Duration::ZERO);
+        let newcomer = connections.enter(&one).unwrap();
+        let _work = Work::begin(&newcomer.connection);
+        assert!(newcomer.took_place && !open(&rooms[9]));
+        assert!(connections.enter(&one).is_none());
     }
 
     #[test]

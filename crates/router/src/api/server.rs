@@ -2,7 +2,7 @@
 //!
 //! One thread, one runtime. Whatever a client does (half a request, nothing at all, leaving in the
 //! middle) costs one of a bounded number of connections, whose place is taken by clients that send their
-//! requests (`connections.rs`); only the time of a client that reads a stream is not bounded.
+//! requests (`connections.rs`); only the time of a client that may change something and reads a stream is not bounded.
 
 use std::io::{self, Write};
 use std::os::unix::net::UnixListener;
@@ -238,7 +238,7 @@ async fn secured(
     }
 }
 
-/// Serves a connection, until its client ends it or another one takes its place.
+/// Serves a connection, until its client ends it, reads nothing of a response, or another one takes its place.
 async fn connection(stream: Box<dyn Duplex>, peer: Peer, room: Room, router: axum::Router) {
     let connection = room.connection.clone();
     let routes = TowerToHyperService::new(router);
@@ -258,6 +258,7 @@ async fn connection(stream: Box<dyn Duplex>, peer: Peer, room: Room, router: axu
         // A client that breaks its own connection harms nobody else.
         _ = served => {}
         () = room.connection.ended() => {}
+        () = room.connection.unread() => {}
     }
 }
 
@@ -510,7 +511,7 @@ async fn former_sources(requests: State<Requests>) -> (HeaderMap, Answer<Vec<Sou
 
 #[cfg(test)]
 mod tests {
-    use super::super::connections::Connection;
+    use super::super::connections::Patience;
     use super::*;
 
     #[derive(utoipa::OpenApi)]
@@ -582,16 +583,16 @@ mod tests {
     /// A client of the server of these paths, until `work` is done.
     fn with_client<T, F: Future<Output = T>>(
         routes: axum::Router,
-        work: impl FnOnce(tokio::net::UnixStream, Arc<Connection>) -> F,
+        patience: Patience,
+        work: impl FnOnce(tokio::net::UnixStream) -> F,
     ) -> T {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let (client, server) = tokio::net::UnixStream::pair().unwrap();
             let peer = Peer::with(1, access::Access::Read);
-            let room = Connections::default().enter(&peer).unwrap();
-            let known = room.connection.clone();
+            let room = Connections::with_patience(patience).enter(&peer).unwrap();
             let served = tokio::spawn(connection(Box::new(server), peer, room, routes));
-            let done = work(client, known).await;
+            let done = work(client).await;
             served.abort();
             done
         })
@@ -629,12 +630,51 @@ mod tests {
         for (name_len, status) in [(LARGEST_HEAD / 2, "200"), (2 * LARGEST_HEAD, "431")] {
             let long = "a".repeat(name_len);
             let head = format!("GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\nx-long: {long}\r\n\r\n");
-            let said = with_client(routes(), async |client, _| {
+            let said = with_client(routes(), Patience::default(), async |client| {
                 send(&client, head.as_bytes()).await;
                 read_all(&client).await
             });
             let said = String::from_utf8_lossy(&said).into_owned();
             assert!(said.starts_with(&format!("HTTP/1.1 {status}")), "{name_len}: {said}");
         }
+    }
+
+    /// The time that a client keeps its connection open which reads so much every 20 ms of a large response, and whether it gets
+    /// all of it.
+    fn slow_client(patience: Patience, piece: usize) -> (Duration, bool) {
+        const LARGE: usize = 2 << 20;
+        let routes =
+            axum::Router::new().route("/", axum::routing::get(|| async { vec![b'x'; LARGE] }));
+        with_client(routes, patience, async |client| {
+            send(&client, b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await;
+            let (begun, mut got, mut part) = (Instant::now(), 0, vec![0; piece]);
+            loop {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                if piece == 0 && begun.elapsed() > Duration::from_secs(2) {
+                    // What the sockets hold is all that there is, if the server has closed the connection.
+                    return (begun.elapsed(), read_all(&client).await.len() > LARGE);
+                }
+                match client.try_read(&mut part) {
+                    Ok(0) if piece > 0 => return (begun.elapsed(), got > LARGE),
+                    Ok(count) => got += count,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    Err(_) => return (begun.elapsed(), got > LARGE),
+                }
+            }
+        })
+    }
+
+    #[test]
+    fn a_client_that_does_not_read_its_response_is_disconnected() {
+        let patience = |piece_ms, whole_ms| Patience {
+            piece: Duration::from_millis(piece_ms),
+            whole: Duration::from_millis(whole_ms),
+        };
+        let (_, whole) = slow_client(patience(500, 60_000), 0);
+        assert!(!whole, "nothing was read for 2 s");
+        let (took, whole) = slow_client(patience(60_000, 1_000), 4096);
+        assert!(!whole && took > Duration::from_secs(1), "little was read: {took:?}");
+        let (_, whole) = slow_client(patience(5_000, 60_000), 256 << 10);
+        assert!(whole);
     }
 }

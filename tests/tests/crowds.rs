@@ -254,6 +254,27 @@ fn slow_readers_of_routes_leave_room_for_others() {
     conserved(&router.stop());
 }
 
+/// Large responses that nobody reads: their connections lose their place to others, and end by themselves.
+#[test]
+fn who_does_not_read_a_response_leaves_room_for_others() {
+    let Some(lab) = Lab::new() else { return };
+    let (router, socket) = lab.start();
+    let map = "GET /v1/map?prefix=0.0.0.0/0&order=8 HTTP/1.1\r\nhost: x\r\n\r\n";
+    let reading = format!("{socket}.ro");
+    let mut crowds: Vec<Crowd> =
+        [4001, 4002].map(|user| Crowd::begin(&mut crowd_by(user, &reading, 100), map)).into();
+    crowds.iter_mut().for_each(|crowd| assert_eq!(crowd.has_come(), 100));
+    std::thread::sleep(Duration::from_secs(3));
+    for user in [0, 4001, 4002, 4003] {
+        lab.served(user, "route get 10.0.2.2");
+    }
+    // 30 s each, and the time in which all responses begin.
+    std::thread::sleep(patience(Duration::from_secs(50)));
+    let left: usize = crowds.into_iter().map(Crowd::end).sum();
+    assert_eq!(left, 0);
+    conserved(&router.stop());
+}
+
 /// Streams last as long as they are read, unless there is no room for others.
 #[test]
 fn streams_of_one_user_leave_room_for_others() {

@@ -220,6 +220,16 @@ fn a_crowd_takes_no_room_from_others() {
         }
         crowd.end();
     }
+    // Requests that take a minute.
+    let text = "GET /v1/graph?cycles=60 HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    let mut crowd = Crowd::begin(&mut command(&line.router, &words), text);
+    assert_eq!(crowd.has_come(), 1000);
+    for _ in 0..10 {
+        assert_eq!(get(&line.router, "/v1/status", &[]).0, 200);
+    }
+    let (code, body) = get(&line.router, "/v1/graph?cycles=1", &[]);
+    assert!(code == 503 && body.contains("time elements"), "{code} {body}");
+    crowd.end();
     let grown = router.resident_kib().saturating_sub(before);
     assert!(grown < 16 << 10, "{grown} KiB more");
     conserved(&router.stop());

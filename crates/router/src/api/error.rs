@@ -30,7 +30,7 @@ pub(crate) enum Code {
     Refused,
     /// The request was carried out, but what it changed could not be written: a restart may not find it.
     Unsaved,
-    /// All connections are in use.
+    /// All connections are in use, or as much is being served as may be at one time.
     Busy,
     /// The daemon is stopping.
     Stopping,

@@ -11,11 +11,11 @@ use axum::response::Response;
 use fingerpost_io::xdp::forward::reasons::LeftAlone;
 use fingerpost_packet::DropReason;
 use serde::{Deserialize, Serialize};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
 use utoipa::{IntoParams, ToSchema};
 
 use super::backend::Requests;
-use super::connections::Connection;
+use super::connections::{Connection, Streaming};
 #[cfg(test)]
 use super::error::ErrorDocument;
 use super::error::{ApiError, Code};
@@ -34,6 +34,35 @@ const SETTLING: Duration = Duration::from_millis(20);
 const LOOK: Duration = Duration::from_millis(20);
 /// Longest wait for packets to trace, in seconds.
 const LONGEST_TRACE: f64 = 3600.0;
+
+/// Timings of elements at one time on requests of clients that may not change anything: each takes as long as it wants.
+const MOST_TIMINGS: usize = 4;
+
+/// Timings of elements in progress.
+#[derive(Clone)]
+pub(super) struct Timings(Arc<Semaphore>);
+
+impl Default for Timings {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(MOST_TIMINGS)))
+    }
+}
+
+impl Timings {
+    /// Begins one; clients that may change something always may.
+    ///
+    /// # Errors
+    /// When there are too many.
+    fn begin(&self, connection: &Connection) -> Result<Option<SemaphorePermit<'_>>, ApiError> {
+        if connection.reader().is_none() {
+            return Ok(None);
+        }
+        self.0.try_acquire().map(Some).map_err(|_| {
+            let words = format!("{MOST_TIMINGS} other requests time elements: try again later");
+            ApiError::new(Code::Busy, words)
+        })
+    }
+}
 
 /// Counters of the elements of the graph.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -269,7 +298,8 @@ pub(crate) struct WhyAnswer {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct GraphQuery {
-    /// Seconds for which elements are timed, at most 60; the answer takes as long.
+    /// Seconds for which elements are timed, at most 60; the answer takes as long. Clients that may not change anything have 4
+    /// such requests at one time.
     pub(crate) cycles: Option<f64>,
 }
 
@@ -278,6 +308,8 @@ pub(crate) struct GraphQuery {
     (status = 200, body = GraphStats), (status = "default", body = ErrorDocument))))]
 pub(super) async fn graph(
     State(requests): State<Requests>,
+    Extension(connection): Extension<Arc<Connection>>,
+    Extension(timings): Extension<Timings>,
     Parameters(GraphQuery { cycles }): Parameters<GraphQuery>,
 ) -> Answer<GraphStats> {
     let Some(seconds) = cycles else {
@@ -287,11 +319,15 @@ pub(super) async fn graph(
         let words = format!("more than 0 and at most {LONGEST_TIMING} seconds");
         return Err(ApiError::at(Code::BadRequest, "cycles", words));
     }
+    let _timing = timings.begin(&connection)?;
+    // Nothing is lost with it that its client cannot request again.
+    let gives_way = Streaming::begin(&connection);
     let time = Duration::from_secs_f64(seconds);
     requests.call(move |backend| backend.time_elements(time + 10 * SETTLING)).await?;
     tokio::time::sleep(SETTLING).await;
     let before = requests.call(|backend| backend.element_times()).await?;
     tokio::time::sleep(time).await;
+    drop(gives_way);
     requests.call(move |backend| backend.graph_stats(Some(&before))).await.map(Json)
 }
 

@@ -109,8 +109,7 @@ pub(crate) enum Served {
 }
 
 async fn serve(sockets: Vec<Served>, groups: Arc<Groups>, requests: Requests) {
-    let router = router().layer(Extension(requests.clone())).layer(Extension(map::Maps::default()));
-    let router = router.with_state(requests);
+    let router = served(requests);
     let connections = Connections::default();
     let served = sockets.into_iter().map(|served| {
         let (mut router, groups) = (router.clone(), groups.clone());
@@ -349,6 +348,13 @@ fn router() -> axum::Router<Requests> {
         .method_not_allowed_fallback(|| async {
             ApiError::new(Code::MethodNotAllowed, "method not allowed: see /openapi.json")
         })
+}
+
+/// All paths, with the state that their requests share.
+fn served(requests: Requests) -> axum::Router {
+    let router = router().layer(Extension(requests.clone())).layer(Extension(map::Maps::default()));
+    let router = router.layer(Extension(graph::Timings::default()));
+    router.with_state(requests)
 }
 
 /// Response of a path: a document, or an error.
@@ -676,5 +682,44 @@ mod tests {
         assert!(!whole && took > Duration::from_secs(1), "little was read: {took:?}");
         let (_, whole) = slow_client(patience(5_000, 60_000), 256 << 10);
         assert!(whole);
+    }
+
+    /// Responses to `count` requests of one kind, by a client each, over paths whose backend replies to none of them.
+    fn responses(access: access::Access, request: &str, count: usize) -> Vec<String> {
+        let (requests, queue) = super::super::backend::channel().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (routes, connections) = (served(requests), Connections::default());
+            let mut clients = Vec::new();
+            for _ in 0..count {
+                let (client, server) = tokio::net::UnixStream::pair().unwrap();
+                let peer = Peer::with(1, access);
+                let room = connections.enter(&peer).unwrap();
+                tokio::spawn(connection(Box::new(server), peer, room, routes.clone()));
+                let request = format!("{request} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+                send(&client, request.as_bytes()).await;
+                clients.push(client);
+            }
+            let mut said = Vec::new();
+            for client in clients {
+                let read = tokio::time::timeout(Duration::from_millis(200), read_all(&client));
+                let read = read.await.unwrap_or_default();
+                said.push(String::from_utf8_lossy(&read).into_owned());
+            }
+            drop(queue);
+            said
+        })
+    }
+
+    #[test]
+    fn readers_have_few_timings_at_one_time() {
+        for (access, waiting) in [(access::Access::Read, 4), (access::Access::Write, 8)] {
+            let said = responses(access, "GET /v1/graph?cycles=60", 8);
+            assert_eq!(said.iter().filter(|said| said.is_empty()).count(), waiting, "{said:?}");
+            let refused = said.iter().filter(|said| !said.is_empty());
+            for said in refused {
+                assert!(said.starts_with("HTTP/1.1 503") && said.contains("time elements"), "{said}");
+            }
+        }
     }
 }

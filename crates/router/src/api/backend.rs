@@ -129,8 +129,9 @@ pub(crate) trait Backend {
     fn choose_algorithm(&mut self, change: &AlgorithmChange) -> Result<(), ApiError>;
     /// Lookup tables after such a change; `None` while they are built.
     fn chosen_algorithm(&mut self, change: &AlgorithmChange) -> Option<Result<Vec<Fib>, ApiError>>;
-    /// Begins to compare the lookups of all tables with their routes.
-    fn open_verification(&mut self) -> Session;
+    /// Begins to compare the lookups of all tables with their routes; `reads_only`: on request of a client that may not change
+    /// anything, so that nothing is done sooner for it.
+    fn open_verification(&mut self, reads_only: bool) -> Session;
     /// Compares the next piece; the result once the last piece is compared.
     fn next_verification(&mut self, session: u64) -> Option<Verification>;
     /// Interfaces with their counters.

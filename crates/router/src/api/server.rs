@@ -20,13 +20,13 @@ use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::oneshot;
+use tokio::sync::{Mutex, MutexGuard, oneshot};
 #[cfg(test)]
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::access::{self, Groups, Peer};
 use super::backend::{Job, Kept, Requests};
-use super::connections::{Connections, Room, Work};
+use super::connections::{Connection, Connections, Room, Work};
 use super::error::{ApiError, Code, ErrorDocument};
 use super::extract::{Document, Parameters};
 use super::model::{
@@ -49,6 +49,8 @@ const CROWD_PAUSE: Duration = Duration::from_millis(1);
 /// loop would take both threads entirely.
 const WHILE_BUILT: Duration = Duration::from_millis(20);
 const BETWEEN_PIECES: Duration = Duration::from_millis(1);
+/// Time between two pieces of a verification for a client that may not change anything: it takes a fifth of the backend's thread.
+const BETWEEN_PIECES_OF_READERS: Duration = Duration::from_millis(4);
 /// Longest time for the head of a request, and longest silence of a connection.
 const LONGEST_HEAD: Duration = Duration::from_secs(10);
 /// Largest head of a request, and most bytes of a response that wait for the client, beside what the socket holds.
@@ -354,6 +356,7 @@ fn router() -> axum::Router<Requests> {
 fn served(requests: Requests) -> axum::Router {
     let router = router().layer(Extension(requests.clone())).layer(Extension(map::Maps::default()));
     let router = router.layer(Extension(graph::Timings::default()));
+    let router = router.layer(Extension(Verifying::default()));
     router.with_state(requests)
 }
 
@@ -452,19 +455,46 @@ async fn algorithm(
     }
 }
 
+/// Verifications in progress: one of clients that may not change anything, and one of others.
+#[derive(Clone, Default)]
+struct Verifying {
+    of_readers: Arc<Mutex<()>>,
+    of_others: Arc<Mutex<()>>,
+}
+
+impl Verifying {
+    /// Begins one once it may: those of readers do not wait for each other, and nobody waits for them.
+    async fn begin(&self, reads_only: bool) -> Result<MutexGuard<'_, ()>, ApiError> {
+        if !reads_only {
+            return Ok(self.of_others.lock().await);
+        }
+        self.of_readers.try_lock().map_err(|_| {
+            let words = "another verification of a client that may only read is in progress: try again later";
+            ApiError::new(Code::Busy, words)
+        })
+    }
+}
+
 /// Compares the lookups of all tables with their routes. This takes a second or two for a full table; routes and packets
-/// do not wait.
+/// do not wait. One at a time; of clients that may not change anything others are refused meanwhile.
 #[cfg_attr(test, utoipa::path(post, path = "/v1/verify", responses(
     (status = 200, body = Verification), (status = "default", body = ErrorDocument))))]
-async fn verify(State(requests): State<Requests>) -> Answer<Verification> {
-    let session = requests.call(|backend| backend.open_verification()).await?;
+async fn verify(
+    State(requests): State<Requests>,
+    Extension(connection): Extension<Arc<Connection>>,
+    Extension(verifying): Extension<Verifying>,
+) -> Answer<Verification> {
+    let reads_only = connection.reader().is_some();
+    let _turn = verifying.begin(reads_only).await?;
+    let pause = if reads_only { BETWEEN_PIECES_OF_READERS } else { BETWEEN_PIECES };
+    let session = requests.call(move |backend| backend.open_verification(reads_only)).await?;
     let number = session.number();
     loop {
         let next = requests.call(move |backend| backend.next_verification(number));
         if let Some(found) = next.await? {
             return Ok(Json(found));
         }
-        tokio::time::sleep(BETWEEN_PIECES).await;
+        tokio::time::sleep(pause).await;
     }
 }
 
@@ -635,7 +665,8 @@ mod tests {
         let routes = || axum::Router::new().route("/", axum::routing::get(|| async { "done" }));
         for (name_len, status) in [(LARGEST_HEAD / 2, "200"), (2 * LARGEST_HEAD, "431")] {
             let long = "a".repeat(name_len);
-            let head = format!("GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\nx-long: {long}\r\n\r\n");
+            let head =
+                format!("GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\nx-long: {long}\r\n\r\n");
             let said = with_client(routes(), Patience::default(), async |client| {
                 send(&client, head.as_bytes()).await;
                 read_all(&client).await
@@ -718,8 +749,23 @@ mod tests {
             assert_eq!(said.iter().filter(|said| said.is_empty()).count(), waiting, "{said:?}");
             let refused = said.iter().filter(|said| !said.is_empty());
             for said in refused {
-                assert!(said.starts_with("HTTP/1.1 503") && said.contains("time elements"), "{said}");
+                assert!(
+                    said.starts_with("HTTP/1.1 503") && said.contains("time elements"),
+                    "{said}"
+                );
             }
         }
+    }
+
+    #[test]
+    fn readers_have_a_verification_at_one_time() {
+        let said = responses(access::Access::Read, "POST /v1/verify", 3);
+        assert_eq!(said.iter().filter(|said| said.is_empty()).count(), 1, "{said:?}");
+        let refused = said.iter().filter(|said| said.starts_with("HTTP/1.1 503"));
+        assert!(refused.clone().all(|said| said.contains("another verification")), "{said:?}");
+        assert_eq!(refused.count(), 2);
+        // Others take turns.
+        let said = responses(access::Access::Write, "POST /v1/verify", 3);
+        assert!(said.iter().all(String::is_empty), "{said:?}");
     }
 }

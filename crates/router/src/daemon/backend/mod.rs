@@ -224,8 +224,8 @@ impl Backend for Daemon {
         (!self.control.is_building()).then(|| self.pinned(change))
     }
 
-    fn open_verification(&mut self) -> Session {
-        self.open_comparison()
+    fn open_verification(&mut self, reads_only: bool) -> Session {
+        self.open_comparison(reads_only)
     }
 
     fn next_verification(&mut self, session: u64) -> Option<Verification> {

@@ -53,9 +53,12 @@ const PARTS: [Part; 4] = [Part::LookupV4, Part::LookupV6, Part::DriverV4, Part::
 
 impl Daemon {
     /// Begins to compare; all that is known by now is visible first, without a turn that takes as long as a build.
-    pub(super) fn open_comparison(&mut self) -> Session {
-        self.control.flush();
-        self.commit(Instant::now());
+    /// Readers wait for that as long as packets do.
+    pub(super) fn open_comparison(&mut self, reads_only: bool) -> Session {
+        if !reads_only {
+            self.control.flush();
+            self.commit(Instant::now());
+        }
         let verifying = Verifying {
             tables: self.control.tables(),
             at: (0, 0),

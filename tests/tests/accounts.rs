@@ -163,7 +163,7 @@ fn groups_decide_who_reads_and_who_changes() {
                     && line.contains(end)
             })
         };
-        noted(4002, "route add 198.51.100.0/24 via 10.0.2.2", ": POST /v1/routes: done")
+        noted(4002, "via 10.0.2.2", ": POST /v1/routes: done: add 198.51.100.0/24 via 10.0.2.2")
             && noted(4001, ": POST /v1/routes: refused: this socket", "")
     });
     conserved(&router.stop());

@@ -15,7 +15,8 @@ use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
 use utoipa::ToSchema;
 
-use super::backend::Requests;
+use super::about::Noted;
+use super::backend::{Backend, Requests};
 use super::error::{ApiError, Code};
 use crate::sys;
 
@@ -221,6 +222,8 @@ pub(super) async fn write(
         Some(_) => Requester { uid: peer.uid, pid: peer.pid, command: String::new() },
     };
     request.extensions_mut().insert(by.clone());
+    let noted = Noted::default();
+    request.extensions_mut().insert(noted.clone());
     let served = tokio::spawn(async move {
         let response = match refused {
             None => next.run(request).await,
@@ -228,7 +231,10 @@ pub(super) async fn write(
         };
         let error = response.extensions().get::<ApiError>().map(|error| error.message.clone());
         // A daemon that is stopping notes nothing any more.
-        let _ = requests.call(move |backend| backend.note_request(by, named, error)).await;
+        let subject = noted.take();
+        let note =
+            move |backend: &mut dyn Backend| backend.note_request(by, named, &subject, error);
+        let _ = requests.call(note).await;
         response
     });
     served.await.unwrap_or_else(|_| ApiError::stopping().into_response())

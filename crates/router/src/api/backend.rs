@@ -216,8 +216,14 @@ pub(crate) trait Backend {
     fn keep(&mut self, kept: &Kept) -> Job<()>;
     /// Notes changes of lists of source filters that were made; saves them if wanted.
     fn note_edits(&mut self, edits: Vec<SavedChange>, persist: bool) -> Option<Job<()>>;
-    /// Notes a request for a change, in the log and for followers of events.
-    fn note_request(&mut self, by: Requester, request: String, error: Option<String>);
+    /// Notes a request for a change, in the log with its subject, and for followers of events.
+    fn note_request(
+        &mut self,
+        by: Requester,
+        request: String,
+        subject: &str,
+        error: Option<String>,
+    );
 }
 
 /// A call of [`Backend`] that sends its own reply.

@@ -11,6 +11,7 @@ use http_body_util::LengthLimitError;
 use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
 
+use super::about::{About, Noted};
 use super::connections::Connection;
 use super::error::{ApiError, Code};
 
@@ -54,11 +55,12 @@ impl<S: Send + Sync> FromRequestParts<S> for Segment {
 /// Body of a request, read as JSON whatever its content type.
 pub(super) struct Document<T>(pub(super) T);
 
-impl<T: DeserializeOwned, S: Sync> FromRequest<S> for Document<T> {
+impl<T: DeserializeOwned + About, S: Sync> FromRequest<S> for Document<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
         let connection = request.extensions().get::<Arc<Connection>>().cloned();
+        let noted = request.extensions().get::<Noted>().cloned();
         let waits = |waits| connection.iter().for_each(|known| known.set_waiting(waits));
         let length = request.headers().get(CONTENT_LENGTH).and_then(|text| text.to_str().ok());
         let length = length.and_then(|text| text.parse().ok());
@@ -66,9 +68,12 @@ impl<T: DeserializeOwned, S: Sync> FromRequest<S> for Document<T> {
         let bytes = body(request.into_body(), length).await;
         waits(false);
         let bytes = bytes?;
-        serde_json::from_slice(&bytes).map(Self).map_err(|error| {
+        let read = serde_json::from_slice(&bytes).map_err(|error| {
             ApiError::at(Code::BadRequest, "body", format_args!("invalid JSON: {error}"))
-        })
+        });
+        let document: T = read?;
+        noted.iter().for_each(|noted| noted.set(&document));
+        Ok(Self(document))
     }
 }
 

@@ -14,6 +14,7 @@
 //! The types of `model.rs` are the JSON; the description of all of it is served at `/openapi.json` and is kept in
 //! `docs/openapi.json`.
 
+mod about;
 pub(crate) mod access;
 pub(crate) mod backend;
 pub(crate) mod client;

@@ -1,7 +1,7 @@
 //! A bound on lines that repeat: of one text, and of one place in the program, in each second.
 //!
 //! A peer that comes and goes, or a client that is refused, can make an event as often as it likes. What is left out is counted
-//! and reported once the second is over.
+//! and reported once the second is over. Lines about changes that users request are all printed.
 //!
 //! Cost: an entry for each text of a second, at most [`KIND`] for each place.
 
@@ -17,6 +17,10 @@ const SAME: u32 = 5;
 /// Lines of one place in the program in a second.
 const KIND: u32 = 200;
 const SECOND: Duration = Duration::from_secs(1);
+
+/// Field of lines that are never left out: the subject of a change that somebody requested. Who may not change anything has a
+/// bound of its own on them (`daemon/journal.rs`).
+pub(super) const KEPT: &str = "subject";
 
 /// Lines of the present second.
 pub(super) struct Limit {
@@ -63,6 +67,9 @@ impl Limit {
 
     /// Whether a line is printed, which counts it.
     pub(super) fn admits(&mut self, metadata: &'static Metadata<'static>, message: &str) -> bool {
+        if metadata.fields().field(KEPT).is_some() {
+            return true;
+        }
         let kind = self.kinds.entry(metadata.callsite()).or_insert_with(|| Kind {
             printed: 0,
             left_out: 0,

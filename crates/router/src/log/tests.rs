@@ -124,6 +124,17 @@ fn lines_that_repeat_are_bounded_and_counted() {
     assert_eq!(memory.lines().len(), 1);
 }
 
+#[test]
+fn lines_about_changes_are_all_printed() {
+    let (log, memory) = log("info", Format::Text, Medium::Journal);
+    tracing::subscriber::with_default(Handle(log), || {
+        for _ in 0..1000 {
+            info!(target: "control", subject = "add 10.0.0.0/8", "done: add 10.0.0.0/8");
+        }
+    });
+    assert_eq!(memory.lines().len(), 1000);
+}
+
 /// An event of a target that is not in the list would be logged nowhere.
 #[test]
 fn every_target_of_the_program_is_known() {

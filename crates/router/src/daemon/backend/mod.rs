@@ -431,18 +431,29 @@ impl Backend for Daemon {
         self.note_filter_edits(edits, persist)
     }
 
-    fn note_request(&mut self, by: Requester, request: String, error: Option<String>) {
+    fn note_request(
+        &mut self,
+        by: Requester,
+        request: String,
+        subject: &str,
+        error: Option<String>,
+    ) {
         if error.is_some() && !self.journal.count_refusal(Instant::now()) {
             return;
         }
         let Requester { uid, pid, command } = &by;
+        let about = if subject.is_empty() { String::new() } else { format!(": {subject}") };
         match &error {
             None => {
-                info!(target: "control", uid, pid, command, request, "{by}: {request}: done");
+                // A line with a subject is never left out (`log/limit.rs`).
+                info!(
+                    target: "control", uid, pid, command, request, subject,
+                    "{by}: {request}: done{about}"
+                );
             }
             Some(error) => warn!(
-                target: "control", uid, pid, command, request, error,
-                "{by}: {request}: refused: {error}"
+                target: "control", uid, pid, command, request, subject, error,
+                "{by}: {request}: refused: {error}{about}"
             ),
         }
         let Requester { uid, pid, command } = by;

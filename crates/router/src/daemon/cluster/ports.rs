@@ -314,8 +314,8 @@ mod tests {
         };
         follow(false);
         std::thread::scope(|scope| {
-            scope.spawn(|| (0..20_000).for_each(|round| follow(round % 2 == 0)));
-            for _ in 0..20_000 {
+            let probes = scope.spawn(|| (0..20_000).for_each(|round| follow(round % 2 == 0)));
+            while !probes.is_finished() {
                 ports.found(|members, leaving| {
                     assert_eq!(leaving.contains(&2), members.node(2) != NodeState::Down);
                 });

@@ -40,11 +40,10 @@ fn keyword(args: &mut Args<'_>, name: &'static str) -> Result<Option<i64>, Confi
 
 pub(crate) const FILTER: ElementClass =
     sorting("TimeFilter", &["out", "others"], "passes packets of a time", |setup| {
-        let mut bound = |name, delay| -> Result<(Option<i64>, Option<i64>), ConfigError> {
-            Ok((keyword(&mut setup.args, name)?, keyword(&mut setup.args, delay)?))
-        };
-        let (start, start_delay) = bound("START", "START_DELAY")?;
-        let (end, end_delay) = bound("END", "END_DELAY")?;
+        let start = setup.args.optional::<Time>("START")?.map(|time| time.0);
+        let end = setup.args.optional::<Time>("END")?.map(|time| time.0);
+        let start_delay = keyword(&mut setup.args, "START_DELAY")?;
+        let end_delay = keyword(&mut setup.args, "END_DELAY")?;
         let interval = keyword(&mut setup.args, "INTERVAL")?;
         let stop = setup.args.keyword("STOP");
         setup.args.finish()?;
@@ -447,6 +446,9 @@ mod tests {
         let rig = Rig::new(&World::new(), "FromDevice(a) -> f :: TimeFilter(START 1) -> Discard");
         rig.write("f.extend_interval", "5");
         assert_eq!(rig.read("f.end"), "0", "none");
+        let rig = Rig::new(&World::new(), "FromDevice(a) -> f :: TimeFilter(2, 5) -> Discard");
+        let bounds = ["f.start", "f.end"].map(|name| rig.read(name));
+        assert_eq!(bounds, ["2.000000", "5.000000"]);
     }
 
     #[test]

@@ -31,7 +31,7 @@ use crate::frame::wire::icmp::{
 use crate::frame::wire::{Ip4, Ip4Mut, Ip6};
 use crate::frame::{Batch, Cause, DropReason, FLAG_FIX_SOURCE, FLAG_GENERATED, Meta, Packet};
 use crate::graph::{Context, Element, ElementClass, Made, Setup};
-use crate::language::{ClassSpec, ConfigError, Value};
+use crate::language::{Arg, ClassSpec, ConfigError, Value};
 use crate::route_table::gateways::Gateways;
 
 pub(crate) const CLASS4: ElementClass = ElementClass {
@@ -40,15 +40,20 @@ pub(crate) const CLASS4: ElementClass = ElementClass {
     configure: |setup| {
         let src = setup.args.positional::<Ipv4Addr>("SRC");
         let kind = kind(setup, ICMP_TYPES, V4_TYPES, v4_codes);
-        let bad = setup.list::<Ipv4Addr>("BADADDRS");
+        let bad = setup.args.optional_arg("BADADDRS")?;
         // What every host takes (RFC 1812, 4.3.2.3).
         let about = About::read(setup, 576);
         let fix = setup.args.keyword("SET_FIX_ANNO");
         setup.args.finish()?;
         let (kind, about) = (kind?, about?);
+        let bad: Vec<_> = bad
+            .iter()
+            .flat_map(Arg::words)
+            .map(|word| setup.args.read::<Ipv4Addr>(&word, "BADADDRS").map(Ipv4Addr::to_bits))
+            .collect();
         let fix: bool = fix?.unwrap_or(true);
         let src = Setting::new(src?);
-        let bad: Arc<[u32]> = bad?.unwrap_or_default().into_iter().map(Ipv4Addr::to_bits).collect();
+        let bad: Arc<[u32]> = bad.into_iter().collect::<Result<_, _>>()?;
         let gateways = setup.gateways.clone();
         let shared = (src.clone(), about.clone());
         let made = Made::new(move |_| IcmpError {
@@ -535,6 +540,7 @@ mod tests {
         assert!(!silent("", |m| m.flags = FLAG_GENERATED | FLAG_COPY), "its sender is a stranger");
         assert!(silent("BADADDRS 10.1.0.255 10.1.0.2", |_| {}));
         assert!(silent("BADADDRS 192.0.2.9", |_| {}));
+        assert!(silent("0, 10.1.0.255 10.1.0.2", |_| {}), "in the fourth place");
         assert!(silent("TIME_EXCEEDED 0 0", |_| {}));
         assert!(silent("", |m| m.network = 40), "no header is left");
         let bad = "2001:db8:1::9, timeexceeded, BADADDRS 2001:db8:9::1";

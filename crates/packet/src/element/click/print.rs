@@ -72,7 +72,7 @@ struct Print {
 /// Line as Click's: the length right-aligned, bytes in groups of four.
 fn line(label: &str, frame: &[u8], most: usize, contents: Contents) -> String {
     let mut line = format!("{label}{}{:4}", if label.is_empty() { "" } else { ": " }, frame.len());
-    if !matches!(contents, Contents::None) {
+    if !matches!(contents, Contents::None) && most > 0 && !frame.is_empty() {
         line += " | ";
     }
     for (at, byte) in frame.iter().take(most).enumerate() {
@@ -111,8 +111,8 @@ mod tests {
     #[test]
     fn a_line_shows_the_first_bytes() {
         assert_eq!(line("in", &[1, 2, 3, 4, 0xff, 6], 5, Contents::Hex), "in:    6 | 01020304 ff");
-        assert_eq!(line("", &[0; 60], 0, Contents::Hex), "  60 | ");
-        assert_eq!(line("x", &[], usize::MAX, Contents::Hex), "x:    0 | ");
+        assert_eq!(line("", &[0; 60], 0, Contents::Hex), "  60");
+        assert_eq!(line("x", &[], usize::MAX, Contents::Hex), "x:    0");
         assert_eq!(line("x", b"B says hi.\n", 24, Contents::Ascii), "x:   11 |  B says h i..");
         assert_eq!(line("x", &[1], 24, Contents::None), "x:    1");
     }

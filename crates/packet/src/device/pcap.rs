@@ -89,16 +89,21 @@ impl Pcap {
         Self { name, reader, ahead, writer, written: 0, too_long: 0, no_buffer: 0 }
     }
 
-    /// Writes the frames of a batch, and leaves them in it.
+    /// Writes the frames of a batch, and leaves them in it. A frame has the time that `time` has of it, and else so many
+    /// microseconds as there are frames before it.
     ///
     /// # Errors
     /// When the file cannot be written to.
-    pub fn write(&mut self, batch: &Batch) -> Result<(), DeviceError> {
+    pub fn write(
+        &mut self,
+        batch: &Batch,
+        time: impl Fn(usize) -> Option<Duration>,
+    ) -> Result<(), DeviceError> {
         let Some(writer) = &mut self.writer else { return Ok(()) };
         for i in 0..batch.len() {
             let frame = batch.bytes(i);
             let len = u32::try_from(frame.len()).expect("a frame has at most 64 KiB");
-            let time = Duration::from_micros(self.written);
+            let time = time(i).unwrap_or(Duration::from_micros(self.written));
             writer
                 .write_packet(&PcapPacket::new(time, len, frame))
                 .map_err(|e| format(&self.name, "write", e))?;
@@ -223,7 +228,7 @@ impl Port for Pcap {
 
     fn send(&mut self, from: &mut Batch) -> Result<usize, DeviceError> {
         let count = from.len();
-        self.write(from)?;
+        self.write(from, |_| None)?;
         from.free_front(count);
         Ok(count)
     }

@@ -161,6 +161,18 @@ fn note(batch: &mut Batch, i: usize, time: Duration, frame_len: u32) {
 #[cfg(not(feature = "click"))]
 fn note(_: &mut Batch, _: usize, _: Duration, _: u32) {}
 
+/// Time that a packet has.
+#[cfg(feature = "click")]
+fn noted(batch: &Batch, i: usize) -> Option<Duration> {
+    let time = super::only::annotations::Annotations::of(batch, i).timestamp_ns;
+    u64::try_from(time).ok().filter(|time| *time > 0).map(Duration::from_nanos)
+}
+
+#[cfg(not(feature = "click"))]
+fn noted(_: &Batch, _: usize) -> Option<Duration> {
+    None
+}
+
 impl Element for FromDump {
     fn poll(&mut self, batch: &mut Batch, _: &mut dyn Inputs, cx: &mut Context<'_>) {
         if self.reader.is_none() || !self.active.get() {
@@ -214,7 +226,7 @@ impl Writer {
     /// Whether the packets are in the file.
     fn write(&mut self, batch: &Batch) -> bool {
         let Some(file) = &mut self.file else { return false };
-        if let Err(error) = file.write(batch) {
+        if let Err(error) = file.write(batch, |i| noted(batch, i)) {
             (self.file, self.failed) = (None, Some(error.to_string()));
         }
         self.file.is_some()
@@ -287,6 +299,21 @@ mod tests {
         let at: Vec<_> = (0..2000).filter(|&ms| sent[ms] > 0).collect();
         assert_eq!((at, sent.iter().sum::<usize>()), (vec![0, 5, 1500], 3));
         assert_eq!(rig.read("f.count"), "3");
+    }
+
+    #[cfg(feature = "click")]
+    #[test]
+    fn times_of_packets_are_written() {
+        let (from, to) = (capture("times", &[2500, 3000]), capture("written", &[]));
+        let text = format!("FromDump({from}) -> ToDump({to})");
+        Rig::new(&World::new(), &text).poll();
+        let mut rig =
+            Rig::new(&World::new(), &format!("FromDump({to}) -> t :: TimeRange -> ToDevice(x)"));
+        assert_eq!(rig.poll().len(), 2);
+        for file in [from, to] {
+            std::fs::remove_file(file).unwrap();
+        }
+        assert_eq!(rig.read("t.range"), "1002.500000 1003.000000");
     }
 
     #[cfg(feature = "click")]

@@ -50,9 +50,9 @@ pub(super) fn plain_ends(frame: &[u8], network: usize) -> Option<(u8, FlowId)> {
 /// What the change of a flow's ends adds to the sums under the checksums of its packets (RFC 1624, equation 3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Sums {
-    /// By addresses alone.
+    /// Sum of the addresses alone.
     ip: u16,
-    /// By addresses and ports.
+    /// Sum of addresses and ports.
     transport: u16,
 }
 
@@ -64,7 +64,7 @@ impl Sums {
         Self { ip: fold(ip), transport: fold(transport) }
     }
 
-    /// Of packets of the other direction.
+    /// Sums of packets of the other direction.
     #[inline(always)]
     fn reverse(self) -> Self {
         Self { ip: !self.ip, transport: !self.transport }

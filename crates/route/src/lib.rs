@@ -15,10 +15,10 @@ pub mod rules;
 pub mod source;
 
 pub use control::{
-    Committed, Control, ControlOptions, Done, Ends, Gap, Happened, HopView, InterfaceSet,
-    NeighborError, NeighborRequest, NeighborRow, NextHopState, Notice, ObjectPath, ObjectView,
-    Operation, Outcome, Paths, Requested, RouteError, RouteFound, RouteRow, SnapshotError,
-    SnapshotId, SourceId, SourceLimits, SourceReport, Takeover,
+    COUNTED_PORTS, Committed, Control, ControlOptions, Done, Ends, Gap, Happened, HopView,
+    InterfaceSet, NeighborError, NeighborRequest, NeighborRow, NextHopState, Notice, ObjectPath,
+    ObjectView, Operation, Outcome, Paths, Requested, RouteError, RouteFound, RouteRow,
+    SnapshotError, SnapshotId, SourceId, SourceLimits, SourceReport, Takeover,
 };
 pub use durations::Durations;
 pub use event::{

@@ -1,6 +1,6 @@
 //! Links and the host's addresses: which ports there are, and which addresses are the host's own.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 
 use fingerpost_lpm::{Addr, Prefix};
@@ -12,6 +12,13 @@ use super::tables::Tables;
 use crate::event::{AddressUpdate, AnyPrefix, LinkState, MAIN_TABLE, TableId, VRF};
 use crate::forwarding::{PortInfo, PortTable};
 use crate::rules::{PolicyRules, Selected};
+
+/// Port numbers that have counters: the lowest ones.
+pub const COUNTED_PORTS: u16 = 1024;
+/// Numbers that became free last and are not given to a link yet: a packet on its path may still have one.
+const RECENT: usize = 64;
+/// Port numbers in all; the last ones have meanings of their own.
+const ALL_PORTS: u16 = u16::MAX - 1;
 
 /// Kinds of devices whose other end is on the same host, so that senders leave checksums to a NIC
 /// that does not exist.
@@ -65,11 +72,51 @@ pub(super) struct LinkChange {
     pub(super) framing: bool,
 }
 
+/// Which port numbers links get: of those that have counters as long as one is free, and each as late as possible again.
+#[derive(Debug, Default)]
+struct Numbers {
+    /// The next number with counters that no link had yet.
+    fresh: u16,
+    /// Free numbers with counters that links had, the one that is free longest first.
+    freed: VecDeque<u16>,
+    /// Where the search continues among the numbers without counters.
+    others: u16,
+}
+
+impl Numbers {
+    /// A number that is not in use.
+    fn next(&mut self, is_used: impl Fn(u16) -> bool) -> u16 {
+        if self.fresh < COUNTED_PORTS {
+            self.fresh += 1;
+            return self.fresh - 1;
+        }
+        if self.freed.len() > RECENT
+            && let Some(port) = self.freed.pop_front()
+        {
+            return port;
+        }
+        loop {
+            let port = COUNTED_PORTS + self.others;
+            self.others = (self.others + 1) % (ALL_PORTS - COUNTED_PORTS);
+            if !is_used(port) {
+                return port;
+            }
+        }
+    }
+
+    /// The number is not in use any more.
+    fn free(&mut self, port: u16) {
+        if port < COUNTED_PORTS {
+            self.freed.push_back(port);
+        }
+    }
+}
+
 /// All links, by kernel index.
 #[derive(Debug)]
 pub(super) struct Links {
     all: BTreeMap<u32, Link>,
-    next_port: u16,
+    numbers: Numbers,
     settings: Interfaces,
     address_changes: u64,
     changes: u64,
@@ -85,7 +132,7 @@ impl Links {
     pub(super) fn new(connected_from_addresses: bool) -> Self {
         Self {
             all: BTreeMap::new(),
-            next_port: 0,
+            numbers: Numbers::default(),
             settings: Interfaces::default(),
             address_changes: 0,
             changes: 0,
@@ -168,7 +215,8 @@ impl Links {
             return Some(LinkChange { done: changed.then_some(Done::Changed), turned, framing });
         }
         self.mark_stale(link);
-        let port = self.free_port();
+        let all = &self.all;
+        let port = self.numbers.next(|port| all.values().any(|entry| entry.port == port));
         let new = Link { port, table, state, carrier: true, addresses: Vec::new() };
         self.all.insert(link, new);
         Some(LinkChange { done: Some(Done::Added), turned: false, framing: true })
@@ -193,7 +241,9 @@ impl Links {
     }
 
     pub(super) fn remove(&mut self, link: u32) {
-        self.all.remove(&link);
+        if let Some(entry) = self.all.remove(&link) {
+            self.numbers.free(entry.port);
+        }
         self.mark_stale(link);
     }
 
@@ -254,17 +304,6 @@ impl Links {
     /// Links that changed since the last call.
     pub(super) fn take_stale(&mut self) -> BTreeSet<u32> {
         std::mem::take(&mut self.stale)
-    }
-
-    /// A port number that is free. Numbers are reused as late as possible: a packet in flight may still have one.
-    fn free_port(&mut self) -> u16 {
-        loop {
-            let port = self.next_port;
-            self.next_port = self.next_port.wrapping_add(1) % (u16::MAX - 1);
-            if self.all.values().all(|entry| entry.port != port) {
-                return port;
-            }
-        }
     }
 
     /// The ports as readers need them.
@@ -372,5 +411,48 @@ pub(super) fn holds(address: &AddressUpdate, addr: IpAddr) -> bool {
         (AnyPrefix::V4(p), IpAddr::V4(a)) => p.contains(a.to_bits()),
         (AnyPrefix::V6(p), IpAddr::V6(a)) => p.contains(a.to_bits()),
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_counters_however_many_links_come_and_go() {
+        let (mut numbers, mut used) = (Numbers::default(), VecDeque::new());
+        let mut freed = VecDeque::new();
+        for turn in 0..10 * u32::from(COUNTED_PORTS) {
+            let port = numbers.next(|port| used.contains(&port));
+            assert!(port < COUNTED_PORTS && !used.contains(&port), "{turn}: {port}");
+            assert!(!freed.iter().take(900).any(|known| *known == port), "{turn}: {port} again");
+            used.push_back(port);
+            if used.len() > 100 {
+                // Some stay for long.
+                let at = turn as usize % 100;
+                let gone = used.remove(at).unwrap();
+                numbers.free(gone);
+                freed.push_front(gone);
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_rest_before_they_are_used_again() {
+        let (mut numbers, mut used) = (Numbers::default(), BTreeSet::new());
+        for port in 0..COUNTED_PORTS {
+            assert_eq!(numbers.next(|port| used.contains(&port)), port);
+            used.insert(port);
+        }
+        for gone in 0..=u16::try_from(RECENT).unwrap() {
+            // While all that are free were used just now, links get numbers without counters.
+            let next = numbers.next(|port| used.contains(&port));
+            assert_eq!(next, COUNTED_PORTS + gone);
+            used.insert(next);
+            used.remove(&gone);
+            numbers.free(gone);
+        }
+        assert_eq!(numbers.next(|port| used.contains(&port)), 0, "it has rested");
+        assert!(numbers.next(|port| used.contains(&port)) > COUNTED_PORTS);
     }
 }

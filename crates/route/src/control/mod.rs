@@ -45,6 +45,7 @@ pub use action::{Done, Operation, Outcome, Paths, RouteError};
 pub use expiry::Ends;
 pub use interfaces::InterfaceSet;
 pub use journal::{Gap, Happened, Notice, Requested, Takeover};
+pub use links::COUNTED_PORTS;
 pub use liveness::NextHopState;
 pub use neighbors::{NeighborError, NeighborRequest, NeighborRow};
 pub use objects::{HopView, ObjectPath, ObjectView};

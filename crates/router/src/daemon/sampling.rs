@@ -23,6 +23,7 @@ use tracing::{info, warn};
 
 use super::features::Features;
 use super::ports::Interfaces;
+use super::ports::numbers::Counted;
 use super::workers::Workers;
 
 /// Samples of a turn at most: a few milliseconds.
@@ -314,22 +315,14 @@ impl<'a> World<'a> {
         let report = interfaces.report();
         let counters = report.iter().filter(|row| row.path != "kernel").filter_map(|row| {
             let info = forwarding.ports.port(row.port)?;
-            let ports =
-                || workers.iter().filter_map(|w| w.counters.ports.get(usize::from(row.port)));
-            let xdp = received.get(&row.port).copied().unwrap_or_default();
-            let sent = interfaces.sent_xdp(row.port);
+            let counted = interfaces.counted(row.port, workers, &received);
+            let Counted { graph, received, sent } = &counted;
             Some(CounterSample {
                 link: info.link,
                 speed: 0,
                 up: info.up,
-                received: [
-                    xdp.bytes + ports().map(|port| port.rx_bytes.read()).sum::<u64>(),
-                    xdp.packets + ports().map(|port| port.rx_packets.read()).sum::<u64>(),
-                ],
-                sent: [
-                    sent.bytes + ports().map(|port| port.tx_bytes.read()).sum::<u64>(),
-                    sent.packets + ports().map(|port| port.tx_packets.read()).sum::<u64>(),
-                ],
+                received: [received.bytes + graph.rx[1], received.packets + graph.rx[0]],
+                sent: [sent.bytes + graph.tx[1], sent.packets + graph.tx[0]],
                 sampler: sampler(self.sampling, &info.name, info.link),
             })
         });

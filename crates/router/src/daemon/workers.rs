@@ -11,7 +11,7 @@ use fingerpost_io::xdp::forward::Used;
 use fingerpost_packet::graph::NodeCounters;
 use fingerpost_packet::graph::worker::{Command, Event, Worker, WorkerOptions};
 use fingerpost_packet::{Graph, Plan, Pool, WorkerCounters};
-use fingerpost_route::{Control, ResolveRequest};
+use fingerpost_route::{COUNTED_PORTS, Control, ResolveRequest};
 
 use super::ports::Interfaces;
 use crate::api::graph::ElementTimes;
@@ -28,8 +28,6 @@ const RESOLVE_REQUESTS: usize = 1024;
 pub(super) const SPARE_FRAMES: u32 = 4096;
 /// Interfaces that may come later and still find frames.
 const SPARE_PORTS: u32 = 2;
-/// Port numbers that have counters.
-const COUNTED_PORTS: usize = 1024;
 /// Adjacencies that have counters.
 const COUNTED_ADJACENCIES: usize = 16_384;
 
@@ -116,7 +114,7 @@ impl Workers {
         let pulses = interfaces.pulses(count);
         for (core, pulse) in cores.into_iter().zip(pulses) {
             let pool = Pool::new(frames, frame_bytes);
-            let counters = Arc::new(WorkerCounters::new(COUNTED_PORTS, COUNTED_ADJACENCIES));
+            let counters = Arc::new(WorkerCounters::new(COUNTED_PORTS.into(), COUNTED_ADJACENCIES));
             let (wait, waker) = PollWait::new()?;
             let (commands, commands_in) = channel();
             let mut worker = Worker::new(WorkerOptions {

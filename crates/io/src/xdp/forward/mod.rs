@@ -207,6 +207,17 @@ pub struct Used {
     pub bytes: u64,
 }
 
+impl Used {
+    /// What was counted since `before`.
+    #[must_use]
+    pub fn since(self, before: Self) -> Self {
+        Self {
+            packets: self.packets.saturating_sub(before.packets),
+            bytes: self.bytes.saturating_sub(before.bytes),
+        }
+    }
+}
+
 impl Forwarder {
     /// A forwarder without interfaces. Flows are hashed from `flow_seed`, as in the graph; regions take `cap` bytes of
     /// kernel memory at most.

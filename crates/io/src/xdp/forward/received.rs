@@ -44,6 +44,17 @@ impl Received {
         DROPS.iter().copied().zip(self.dropped)
     }
 
+    /// What was counted since `before`, but for samples, which are those of the interface.
+    #[must_use]
+    pub fn since(mut self, before: &Self) -> Self {
+        self.packets = self.packets.saturating_sub(before.packets);
+        self.bytes = self.bytes.saturating_sub(before.bytes);
+        self.left = self.left.saturating_sub(before.left);
+        let dropped = self.dropped.iter_mut().zip(before.dropped);
+        dropped.for_each(|(count, n)| *count = count.saturating_sub(n));
+        self
+    }
+
     fn add(&mut self, other: Self) {
         self.packets += other.packets;
         self.bytes += other.bytes;

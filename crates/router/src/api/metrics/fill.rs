@@ -1,11 +1,10 @@
 //! Documents and counters as samples, a function a subject.
 
 use fingerpost_packet::DropReason;
-use fingerpost_packet::frame::counters::PortCounters;
 
-use super::Counts;
 use super::families::Id;
 use super::samples::Samples;
+use super::{Counts, GraphCounts};
 use crate::api::cluster::ClusterStatus;
 use crate::api::features::FeatureRow;
 use crate::api::model::{Fib, Interface, Source, Status};
@@ -183,25 +182,19 @@ pub(super) fn counts(to: &mut Samples, counts: &Counts) {
 fn interface_counts(to: &mut Samples, counts: &Counts) {
     for interface in &counts.interfaces {
         let name = &*interface.name;
-        let in_graph = |of: &dyn Fn(&PortCounters) -> u64| -> u64 {
-            let ports = counts.workers.iter().map(|(counters, ..)| &counters.ports);
-            ports.filter_map(|ports| ports.get(usize::from(interface.port))).map(of).sum()
-        };
+        let workers = counts.workers.iter().map(|(counters, ..)| &**counters);
+        let graph = GraphCounts::of(workers, interface.port).since(&interface.before);
         for (id, xdp, graph) in [
-            (
-                Id::RxPackets,
-                interface.rx_xdp[0] + interface.held_back,
-                in_graph(&|port| port.rx_packets.read()),
-            ),
-            (Id::RxBytes, interface.rx_xdp[1], in_graph(&|port| port.rx_bytes.read())),
-            (Id::TxPackets, interface.tx_xdp[0], in_graph(&|port| port.tx_packets.read())),
-            (Id::TxBytes, interface.tx_xdp[1], in_graph(&|port| port.tx_bytes.read())),
+            (Id::RxPackets, interface.rx_xdp[0] + interface.held_back, graph.rx[0]),
+            (Id::RxBytes, interface.rx_xdp[1], graph.rx[1]),
+            (Id::TxPackets, interface.tx_xdp[0], graph.tx[0]),
+            (Id::TxBytes, interface.tx_xdp[1], graph.tx[1]),
         ] {
             to.count(id, &[name, "xdp"], xdp);
             to.count(id, &[name, "graph"], graph);
         }
         for &reason in DropReason::ALL {
-            let dropped = in_graph(&|port| port.dropped(reason));
+            let dropped = graph.dropped(reason);
             if dropped > 0 {
                 to.count(Id::DroppedHere, &[name, "graph", reason.name()], dropped);
             }

@@ -14,8 +14,10 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::header::{ACCEPT, CONTENT_TYPE, HeaderMap};
 use axum::response::{IntoResponse, Response};
+use fingerpost_packet::frame::REASONS;
+use fingerpost_packet::frame::counters::PortCounters;
 use fingerpost_packet::graph::NodeCounters;
-use fingerpost_packet::{Pool, WorkerCounters};
+use fingerpost_packet::{DropReason, Pool, WorkerCounters};
 use fingerpost_route::Durations;
 
 use super::backend::Requests;
@@ -64,12 +66,63 @@ pub(crate) struct Counts {
     pub(crate) reported: Vec<(String, &'static str, [u64; 2])>,
 }
 
+/// What workers counted under a port number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct GraphCounts {
+    /// Packets and bytes received.
+    pub(crate) rx: [u64; 2],
+    /// Packets and bytes sent.
+    pub(crate) tx: [u64; 2],
+    dropped: [u64; REASONS],
+}
+
+impl Default for GraphCounts {
+    fn default() -> Self {
+        Self { rx: [0; 2], tx: [0; 2], dropped: [0; REASONS] }
+    }
+}
+
+impl GraphCounts {
+    /// Sums of all workers.
+    pub(crate) fn of<'a>(workers: impl Iterator<Item = &'a WorkerCounters>, port: u16) -> Self {
+        let mut sums = Self::default();
+        for counters in workers.filter_map(|worker| worker.ports.get(usize::from(port))) {
+            let PortCounters { rx_packets, rx_bytes, tx_packets, tx_bytes, .. } = counters;
+            let [packets, bytes] = &mut sums.rx;
+            *packets += rx_packets.read();
+            *bytes += rx_bytes.read();
+            let [packets, bytes] = &mut sums.tx;
+            *packets += tx_packets.read();
+            *bytes += tx_bytes.read();
+            for &reason in DropReason::ALL {
+                sums.dropped[reason as usize] += counters.dropped(reason);
+            }
+        }
+        sums
+    }
+
+    /// What was counted since `before`.
+    pub(crate) fn since(mut self, before: &Self) -> Self {
+        let now = self.rx.iter_mut().chain(&mut self.tx).chain(&mut self.dropped);
+        let before = before.rx.iter().chain(&before.tx).chain(&before.dropped);
+        now.zip(before).for_each(|(now, before)| *now = now.saturating_sub(*before));
+        self
+    }
+
+    /// Packets dropped for a reason.
+    pub(crate) fn dropped(&self, reason: DropReason) -> u64 {
+        self.dropped[reason as usize]
+    }
+}
+
 /// Counters of one interface.
 pub(crate) struct InterfaceCounts {
     /// Interface name.
     pub(crate) name: String,
     /// Port number of the router.
     pub(crate) port: u16,
+    /// What workers counted under that number before the interface had it.
+    pub(crate) before: GraphCounts,
     /// Packets and bytes that the XDP datapath received.
     pub(crate) rx_xdp: [u64; 2],
     /// Packets and bytes that it sent.

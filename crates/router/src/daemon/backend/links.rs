@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use fingerpost_io::xdp::forward::Received;
 use fingerpost_packet::DropReason;
 use fingerpost_packet::feature::Feature;
 use fingerpost_packet::feature::row::{Support, Use};
@@ -12,6 +11,7 @@ use fingerpost_route::MAIN_TABLE;
 use super::View;
 use crate::api::model::{Interface, InterfaceFeature};
 use crate::config::in_kernel;
+use crate::daemon::ports::numbers::Counted;
 
 impl View<'_> {
     /// Interfaces, with what was counted on them.
@@ -26,12 +26,10 @@ impl View<'_> {
         let in_xdp = self.interfaces.received_xdp();
         let (tables, ports) = (self.control.tables(), self.control.forwarding().ports.clone());
         let links = self.control.links().map(|(link, port, state)| {
-            let count =
-                |of: &dyn Fn(&PortCounters) -> u64| self.port_counters(port).map(of).sum::<u64>();
             let drive = driven.get(&port);
             // Packets that the XDP datapath handled reached no worker; packets that it left to the graph did.
-            let in_xdp_here = in_xdp.get(&port).copied().unwrap_or_default();
-            let sent = self.interfaces.sent_xdp(port);
+            let counted = self.interfaces.counted(port, self.workers, &in_xdp);
+            let Counted { graph, received, sent } = &counted;
             Interface {
                 name: state.name.clone(),
                 index: link,
@@ -57,14 +55,12 @@ impl View<'_> {
                     drive.map_or("kernel", |row| row.path),
                 ),
                 remedy: drive.and_then(|row| row.remedy.clone()),
-                rx_packets: count(&|c| c.rx_packets.read())
-                    + in_xdp_here.packets
-                    + drive.map_or(0, |row| row.held_back),
-                rx_bytes: count(&|c| c.rx_bytes.read()) + in_xdp_here.bytes,
-                tx_packets: count(&|c| c.tx_packets.read()) + sent.packets,
-                tx_bytes: count(&|c| c.tx_bytes.read()) + sent.bytes,
+                rx_packets: graph.rx[0] + received.packets + drive.map_or(0, |row| row.held_back),
+                rx_bytes: graph.rx[1] + received.bytes,
+                tx_packets: graph.tx[0] + sent.packets,
+                tx_bytes: graph.tx[1] + sent.bytes,
                 punted: drive.map_or(0, |row| row.punted),
-                dropped: self.dropped_at(port, in_xdp_here, drive.map_or(0, |row| row.held_back)),
+                dropped: dropped(&counted, drive.map_or(0, |row| row.held_back)),
                 device: self.device_counts(port),
             }
         });
@@ -75,22 +71,6 @@ impl View<'_> {
     pub(super) fn port_counters(&self, port: u16) -> impl Iterator<Item = &PortCounters> {
         let ports = self.workers.iter().map(|worker| &worker.counters.ports);
         ports.filter_map(move |ports| ports.get(usize::from(port)))
-    }
-
-    /// Frames of a port that were dropped, by reason: by workers, in XDP, and there for want of a worker.
-    fn dropped_at(&self, port: u16, in_xdp: Received, held_back: u64) -> BTreeMap<String, u64> {
-        let by_workers = DropReason::ALL.iter().map(|&reason| {
-            (reason, self.port_counters(port).map(|counters| counters.dropped(reason)).sum())
-        });
-        let mut all = BTreeMap::new();
-        for (reason, count) in by_workers
-            .chain(in_xdp.dropped().filter_map(|(why, count)| Some((why.drop_reason()?, count))))
-            .chain([(DropReason::NoWorker, held_back)])
-            .filter(|(_, count)| *count > 0)
-        {
-            *all.entry(reason.name().to_owned()).or_default() += count;
-        }
-        all
     }
 
     /// Counts of the device of a port, of all workers.
@@ -122,4 +102,19 @@ impl View<'_> {
         };
         self.settings.config().features.on(name).into_iter().map(feature).collect()
     }
+}
+
+/// Frames of an interface that were dropped, by reason: by workers, in XDP, and there for want of a worker.
+fn dropped(counted: &Counted, held_back: u64) -> BTreeMap<String, u64> {
+    let by_workers = DropReason::ALL.iter().map(|&reason| (reason, counted.graph.dropped(reason)));
+    let in_xdp = counted.received.dropped();
+    let mut all = BTreeMap::new();
+    for (reason, count) in by_workers
+        .chain(in_xdp.filter_map(|(why, count)| Some((why.drop_reason()?, count))))
+        .chain([(DropReason::NoWorker, held_back)])
+        .filter(|(_, count)| *count > 0)
+    {
+        *all.entry(reason.name().to_owned()).or_default() += count;
+    }
+    all
 }

@@ -10,6 +10,7 @@ use super::View;
 use super::hops::is_group;
 use super::neighbors::{permanent, state};
 use crate::api::metrics::{Counts, InterfaceCounts};
+use crate::daemon::ports::numbers::Counted;
 
 impl View<'_> {
     /// Counters that no document of the API has.
@@ -80,11 +81,12 @@ impl View<'_> {
             report.iter().map(|row| (row.port, row.held_back)).collect();
         let links = self.control.links();
         let counts = links.map(|(_, port, state)| {
-            let received = received.get(&port).copied().unwrap_or_default();
-            let sent = self.interfaces.sent_xdp(port);
+            let Counted { received, sent, .. } =
+                self.interfaces.counted(port, self.workers, &received);
             InterfaceCounts {
                 name: state.name.clone(),
                 port,
+                before: self.interfaces.counted_before(port).graph,
                 rx_xdp: [received.packets, received.bytes],
                 tx_xdp: [sent.packets, sent.bytes],
                 left: received.left,

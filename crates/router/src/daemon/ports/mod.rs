@@ -18,6 +18,7 @@ use fingerpost_packet::feature::FeatureSettings;
 use fingerpost_route::event::BOND;
 use fingerpost_route::fib::KernelLookup;
 use fingerpost_route::{Control, LinkState};
+use numbers::Numbers;
 use opening::{Opening, follow, ring_of};
 use tracing::{error, info, warn};
 
@@ -33,6 +34,7 @@ use super::{RunOptions, own_addrs};
 use crate::config::Mode;
 
 mod closing;
+pub(super) mod numbers;
 mod opening;
 mod report;
 
@@ -74,6 +76,7 @@ pub(crate) struct Interfaces {
     opening: Opening,
     egress: Egress,
     pub(super) vlans: Vlans,
+    numbers: Numbers,
     pub(super) history: History,
 }
 
@@ -146,6 +149,7 @@ impl Interfaces {
             opening: Opening::default(),
             egress: Egress::default(),
             vlans: Vlans::default(),
+            numbers: Numbers::default(),
             history: History::default(),
         })
     }
@@ -398,6 +402,11 @@ impl Interfaces {
     /// All interfaces that were made meanwhile can send before the first one receives, and those that are still being made
     /// have packet sockets: no packet that arrives on one finds its egress closed.
     pub(super) fn sync(&mut self, control: &Control, workers: &[WorkerHandle]) {
+        let mut numbers = std::mem::take(&mut self.numbers);
+        numbers.follow(control.links().map(|(link, port, _)| (link, port)), |port| {
+            self.counted_in_all(port, workers, &self.received_xdp())
+        });
+        self.numbers = numbers;
         self.sync_local(control);
         self.follow_policy(control);
         self.sync_vlans(control);

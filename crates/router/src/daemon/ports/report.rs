@@ -11,7 +11,9 @@ use fingerpost_packet::feature::{Feature, row, urpf};
 use fingerpost_route::netlink::errno::without_number;
 use tracing::warn;
 
-use super::{Drive, Interfaces, Open};
+use super::numbers::Counted;
+use super::{Drive, Interfaces, Open, WorkerHandle};
+use crate::api::metrics::GraphCounts;
 use crate::config::in_kernel;
 use crate::daemon::takeover;
 
@@ -74,8 +76,36 @@ impl Interfaces {
         Some(format!("packets to the router itself pass: {why}"))
     }
 
+    /// What was counted of the interface that has a port number by now, with all ports of [`Interfaces::received_xdp`].
+    pub(in crate::daemon) fn counted(
+        &self,
+        port: u16,
+        workers: &[WorkerHandle],
+        received: &BTreeMap<u16, Received>,
+    ) -> Counted {
+        self.counted_in_all(port, workers, received).since(&self.numbers.before(port))
+    }
+
+    /// What was counted before of other interfaces that had the number.
+    pub(in crate::daemon) fn counted_before(&self, port: u16) -> Counted {
+        self.numbers.before(port)
+    }
+
+    pub(super) fn counted_in_all(
+        &self,
+        port: u16,
+        workers: &[WorkerHandle],
+        received: &BTreeMap<u16, Received>,
+    ) -> Counted {
+        Counted {
+            graph: GraphCounts::of(workers.iter().map(|worker| &*worker.counters), port),
+            received: received.get(&port).copied().unwrap_or_default(),
+            sent: self.sent_xdp(port),
+        }
+    }
+
     /// Packets that the XDP datapath sent by a port.
-    pub(in crate::daemon) fn sent_xdp(&self, port: u16) -> Used {
+    fn sent_xdp(&self, port: u16) -> Used {
         self.datapath
             .forwarder
             .as_ref()

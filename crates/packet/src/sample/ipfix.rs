@@ -3,7 +3,8 @@
 //! Source: RFC 7011 (messages, sets, templates, options templates), RFC 7012 and IANA's registry of information elements;
 //!         RFC 5477 for the selectors: a selector is an interface, by its kernel index.
 //! Shape:  a message is a header of 16 bytes and sets: templates, options templates and selectors in the first message and
-//!         after each round of counters (RFC 7011 8.1 wants them again over UDP), then records of IPv4 and of IPv6 packets.
+//!         after each round of counters, templates also after ten minutes (RFC 7011 8.1 wants them again over UDP), then
+//!         records of IPv4 and of IPv6 packets.
 //! Cost:   81 bytes an IPv4 packet, 117 an IPv6 packet.
 //! Limits: counters of interfaces have no place here: they are sFlow's.
 
@@ -67,23 +68,36 @@ const V4_BYTES: usize = 81;
 const V6_BYTES: usize = 117;
 
 /// A selector: its scope first.
-const SELECTOR: [(u16, u16); 6] = [
+const SELECTOR: [(u16, u16); 8] = [
     (302, 8), // selectorId
     (304, 2), // selectorAlgorithm
+    (309, 4), // samplingSize
+    (310, 4), // samplingPopulation
     (305, 4), // samplingPacketInterval
     (306, 4), // samplingPacketSpace
     (318, 8), // selectorIdTotalPktsObserved
     (319, 8), // selectorIdTotalPktsSelected
 ];
-const SELECTOR_BYTES: usize = 34;
+const SELECTOR_BYTES: usize = 42;
 
-/// `selectorAlgorithm`: random n-out-of-N sampling, the nearest to a random distance with a mean (RFC 5477 8.2.1).
+/// `selectorAlgorithm`: random n-out-of-N sampling, the nearest to a random distance with a mean (RFC 5477 8.2.1). Its parameters
+/// are a size and a population; interval and space are those of systematic sampling, which collectors read that know no other.
 const RANDOM: u16 = 3;
 
-/// `forwardingStatus`: forwarded, dropped as unroutable, consumed by the host.
+/// `forwardingStatus` (RFC 7270 4.12): unknown, dropped (for no reason that has a number, by a rule, as unroutable, for its TTL),
+/// consumed by the host.
 const UNKNOWN: u8 = 0;
+const DROPPED: u8 = 128;
+const DENIED: u8 = 129;
 const UNROUTABLE: u8 = 131;
+const BAD_TTL: u8 = 137;
 const CONSUMED: u8 = 192;
+
+/// Code of "destination unreachable" for what is prohibited (RFC 1812 5.2.7.1).
+const PROHIBITED: u16 = 13;
+
+/// Longest time without templates: collectors forget them, and one that was restarted has none.
+const TEMPLATES_MS: u32 = 600_000;
 
 /// Writes messages for one collector.
 #[derive(Debug)]
@@ -93,6 +107,8 @@ pub struct Messages {
     sequence: u32,
     /// Templates are in the next message.
     announces: bool,
+    /// Uptime of the last message with templates.
+    announced_ms: u32,
     selectors: Records,
     v4: Records,
     v6: Records,
@@ -112,6 +128,7 @@ impl Messages {
             domain,
             sequence: 0,
             announces: true,
+            announced_ms: 0,
             selectors: records(),
             v4: records(),
             v6: records(),
@@ -215,7 +232,7 @@ impl Key {
             Some(word) => u16::from_be_bytes(*word),
             None => 0,
         };
-        let tcp_flags = if protocol == TCP { word(12) & 0x1ff } else { 0 };
+        let tcp_flags = if protocol == TCP { word(12) & 0xfff } else { 0 };
         let icmp = matches!(protocol, PROTOCOL_ICMP | PROTOCOL_ICMPV6).then(|| word(0));
         let icmp = icmp.unwrap_or(0);
         Some(Self { source, destination, protocol, class, bytes, ports, tcp_flags, icmp })
@@ -263,6 +280,9 @@ fn write(to: &mut Vec<u8>, key: &Key, sample: &FlowSample<'_>, now: Now) {
         // By its route: an ACL, a filter or a policer may have dropped it since.
         Egress::Link(link) => (link, UNKNOWN),
         Egress::Host => (0, CONSUMED),
+        Egress::EXPIRED => (0, BAD_TTL),
+        Egress::NO_REASON => (0, DROPPED),
+        Egress::Dropped(PROHIBITED) => (0, DENIED),
         Egress::Dropped(_) => (0, UNROUTABLE),
     };
     to.u32(egress);
@@ -283,6 +303,10 @@ impl Exporter for Messages {
         // A flow record is about IP packets.
         let Some(key) = Key::of(sample.header) else { return };
         let is_v4 = key.source.is_ipv4();
+        if !self.announces && now.uptime_ms.wrapping_sub(self.announced_ms) >= TEMPLATES_MS {
+            self.flush(now, send);
+            self.announces = true;
+        }
         self.make_room(if is_v4 { V4_BYTES } else { V6_BYTES }, now, send);
         let records = if is_v4 { &mut self.v4 } else { &mut self.v6 };
         let begin = records.bytes.len();
@@ -303,6 +327,8 @@ impl Exporter for Messages {
         to.u64(link.into());
         to.u16(RANDOM);
         to.u32(1);
+        to.u32(rate);
+        to.u32(1);
         to.u32(rate.saturating_sub(1));
         to.u64(packets);
         to.u64(samples);
@@ -322,6 +348,7 @@ impl Exporter for Messages {
         message.u32(self.sequence);
         message.u32(self.domain);
         if std::mem::take(&mut self.announces) {
+            self.announced_ms = now.uptime_ms;
             message.extend(templates());
         }
         for (number, records) in
@@ -377,12 +404,13 @@ mod tests {
         let common = "00040001 00050001 00070002 000b0002 00060002 000a0004 000e0004 00100004 00110004 \
                       00590001 00010008 00020008 00980008 00990008 012e0008";
         let want = hex(&format!(
-            "000a 010c 6553f100 00000000 00000009 \
+            "000a 011c 6553f100 00000000 00000009 \
              0002 00b4 \
              0100 0015 00080004 000c0004 000f0004 00090001 000d0001 {common} 00200002 \
              0101 0015 001b0010 001c0010 003e0010 001d0001 001e0001 {common} 008b0002 \
-             0003 0022 0102 0006 0001 012e0008 01300002 01310004 01320004 013e0008 013f0008 \
-             0102 0026 0000000000000007 0003 00000001 000003e7 0000000000001388 0000000000000006"
+             0003 002a 0102 0008 0001 012e0008 01300002 01350004 01360004 01310004 01320004 013e0008 013f0008 \
+             0102 002e 0000000000000007 0003 00000001 000003e8 00000001 000003e7 \
+             0000000000001388 0000000000000006"
         ));
         let want_len = u16::try_from(want.len()).unwrap().to_be_bytes();
         assert_eq!(want[2..4], want_len, "the length by hand");
@@ -395,7 +423,8 @@ mod tests {
         written(&mut messages, |to, send| to.counters(&counters(), NOW, send));
         let mut tcp = vec![0; 20];
         tcp[..4].copy_from_slice(&[0x30, 0x39, 0, 80]);
-        tcp[13] = 0x12;
+        // An offset of five words, and a reserved bit besides.
+        (tcp[12], tcp[13]) = (0x52, 0x12);
         let four = frame_v4("10.0.0.9", "192.0.2.1", 64, 6, &tcp);
         let six = frame_v6("2001:db8::9", "2001:db8:5::1", 64, 58, &[128, 0, 0, 0]);
         let sent = written(&mut messages, |to, send| {
@@ -404,7 +433,7 @@ mod tests {
         });
         let want = hex("000a 00de 6553f100 00000001 00000009 \
              0100 0055 0a000009 c0000201 0a000101 18 10 \
-             06 00 3039 0050 0012 00000007 00000008 00000000 00000000 00 \
+             06 00 3039 0050 0212 00000007 00000008 00000000 00000000 00 \
              0000000000000028 0000000000000001 0000018bcfe5687b 0000018bcfe5687b 0000000000000007 0000 \
              0101 0079 20010db8000000000000000000000009 20010db8000500000000000000000001 \
              20010db8000000000000000000000001 18 10 \
@@ -447,11 +476,44 @@ mod tests {
     fn templates_come_once_a_round() {
         let mut messages = Messages::new(0);
         let sent = written(&mut messages, |to, send| {
-            (0..60).for_each(|_| to.counters(&counters(), NOW, send));
+            (0..40).for_each(|_| to.counters(&counters(), NOW, send));
         });
         let with_templates = |message: &&Vec<u8>| message[HEADER..][..2] == [0, 2];
         assert_eq!((sent.len(), sent.iter().filter(with_templates).count()), (2, 1));
         assert!(with_templates(&&sent[0]));
+    }
+
+    #[test]
+    fn templates_come_again_beside_flows_alone() {
+        let mut messages = Messages::new(0);
+        let four = frame_v4("10.0.0.9", "192.0.2.1", 64, 17, &[0; 8]);
+        let mut with_templates = |uptime_ms| {
+            let mut sent = Vec::new();
+            let (now, mut send) =
+                (Now { uptime_ms, ..NOW }, |message: &[u8]| sent.push(message.to_vec()));
+            messages.flow(&sample(&four, "10.0.1.1", Egress::Link(8)), now, &mut send);
+            messages.flush(now, &mut send);
+            assert_eq!(sent.len(), 1);
+            sent[0][HEADER..][..2] == [0, 2]
+        };
+        assert_eq!(
+            [0, 1, 599_999, 600_000, 600_001].map(&mut with_templates),
+            [true, false, false, true, false]
+        );
+        assert!(with_templates(5), "the uptime wrapped around");
+    }
+
+    #[test]
+    fn reasons_of_drops_have_their_status() {
+        let four = frame_v4("10.0.0.9", "192.0.2.1", 64, 17, &[0; 8]);
+        let status = |egress| {
+            let mut bytes = Vec::new();
+            write(&mut bytes, &Key::of(&four).unwrap(), &sample(&four, "0.0.0.0", egress), NOW);
+            bytes[bytes.len() - 43]
+        };
+        let all = [Egress::EXPIRED, Egress::NO_REASON, Egress::Dropped(13), Egress::Dropped(0)];
+        assert_eq!(all.map(status), [137, 128, 129, 131]);
+        assert_eq!([Egress::Host, Egress::Link(3)].map(status), [192, 0]);
     }
 
     #[test]

@@ -136,6 +136,7 @@ fn views_are_used_by_keyboard_and_pointer() {
     tables(&mut lab);
     packet(&mut lab);
     space(&mut lab);
+    hangs(&mut lab);
     phone(&mut lab);
     let errors = lab.browser.errors();
     assert!(errors.is_empty(), "{errors:#?}");
@@ -326,6 +327,22 @@ fn churn(lab: &mut Lab) {
     lab.follows();
     ip(&format!("-n {} -force -batch {}", lab.line.router, files[1]));
     lab.follows();
+}
+
+/// A router that hangs is reported, and once more when it answers; readers of screens hear of both.
+fn hangs(lab: &mut Lab) {
+    let is = |kind: &str, announced: &str| {
+        format!(
+            "document.querySelector('#state .dot').classList.contains('{kind}') && \
+             document.getElementById('announced').textContent.startsWith('{announced}')"
+        )
+    };
+    lab.browser.wait(&is("ok", "The router answers"));
+    lab.router.signal("STOP");
+    lab.browser.wait(&is("bad", "The router does not answer: no answer"));
+    lab.router.signal("CONT");
+    lab.browser.wait(&is("ok", "The router answers"));
+    lab.browser.forget_errors();
 }
 
 fn phone(lab: &mut Lab) {

@@ -12,6 +12,7 @@ const PERIOD = 1000;
 const content = document.getElementById("content");
 const nav = document.querySelector("nav");
 const state = document.getElementById("state");
+const announced = document.getElementById("announced");
 let open = null;
 let turn = 0;
 
@@ -54,13 +55,18 @@ async function look() {
     document.body.dataset.looks = Number(document.body.dataset.looks ?? 0) + 1;
   } catch (error) {
     if (mine !== turn) return;
-    report("bad", error instanceof TypeError ? "not reachable" : error.message);
+    report("bad", { TypeError: "not reachable", TimeoutError: "no answer" }[error.name] ?? error.message);
   }
   if (mine === turn && !document.hidden) setTimeout(() => mine === turn && look(), PERIOD);
 }
 
 function report(kind, words) {
-  state.querySelector(".dot").className = `dot ${kind}`;
+  const dot = state.querySelector(".dot");
+  if (!dot.classList.contains(kind)) {
+    // Readers of screens announce what is written here: only what changes, not each second's words.
+    announced.textContent = kind === "ok" ? "The router answers." : `The router does not answer: ${words}`;
+    dot.className = `dot ${kind}`;
+  }
   state.querySelector(".words").textContent = words;
 }
 

@@ -2,10 +2,13 @@
 
 let token = sessionStorage.getItem("token");
 
+/** Longest time of a request: a router that hangs is reported instead of shown as it was. */
+const LONGEST_MS = 5000;
+
 /** Response of a path of the API; requests the token from the user where one is needed. */
 export async function request(path) {
   const headers = token ? { authorization: `Bearer ${token}` } : {};
-  const response = await fetch(path, { headers, cache: "no-store" });
+  const response = await fetch(path, { headers, cache: "no-store", signal: AbortSignal.timeout(LONGEST_MS) });
   if (response.status === 401) {
     await requestToken();
     return request(path);

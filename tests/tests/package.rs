@@ -17,6 +17,7 @@ use fingerpost_tests::{program, program_of_all_features, root, skip, soak};
 
 const TRANSFER: &str = env!("CARGO_BIN_EXE_transfer");
 const CONFIG: &str = "/etc/fingerpost/fingerpost.toml";
+const ADDRESS: &str = "127.0.0.1:9477";
 const DROP_INS: &str = "/etc/systemd/system/fingerpost.service.d";
 /// Those of the unit, by their numbers.
 const CAPABILITIES: [(&str, u32); 4] =
@@ -71,7 +72,7 @@ fn a_package_is_installed_run_upgraded_and_removed() {
     if soak(Duration::ZERO).is_zero() {
         return skip("cargo xtask soak package 60");
     }
-    let tools = ["mmdebstrap", "systemd-nspawn", "dpkg-deb", "strip", "prlimit"];
+    let tools = ["mmdebstrap", "systemd-nspawn", "dpkg-deb", "strip", "prlimit", "curl"];
     if !ready(&tools) {
         return;
     }
@@ -93,6 +94,8 @@ fn a_package_is_installed_run_upgraded_and_removed() {
     container.run(pages);
     container.run(&format!("fingerpost config check {CONFIG}"));
     container.run(&format!("sed -i 's/^nonstop_s.*/&\\nignore = [\"forwarding\"]/' {CONFIG}"));
+    container.run(&format!("printf '[listen]\\naddress = \"{ADDRESS}\"\\n' >> {CONFIG}"));
+    run(&line.line.router, "ip link set lo up");
     // A service manager that may not raise limits cannot do without the capability.
     let limit = ["--memlock=unlimited:unlimited", "true"];
     let raises = Command::new("prlimit").args(limit).output().is_ok_and(|o| o.status.success());
@@ -112,6 +115,10 @@ fn a_package_is_installed_run_upgraded_and_removed() {
     line.warm_up();
     assert!(line.has_program("r0") && line.has_program("r1"));
     container.run("fingerpost interface show");
+    for (path, words) in [("/", "<title>Fingerpost"), ("/metrics", "fingerpost_interface_")] {
+        let body = run(&line.line.router, &format!("curl -s -m 10 http://{ADDRESS}{path}"));
+        assert!(body.contains(words), "{path}: {body}");
+    }
     container.run(&format!("printf '[fib]\\nalgorithm_v4 = \"bc18\"\\n' >> {CONFIG}"));
     container.run("systemctl reload fingerpost");
     let applied = container.run("journalctl --no-pager -o cat -u fingerpost");

@@ -32,6 +32,9 @@ const MOST: usize = 1024;
 /// Longest time that a sample waits for others of its datagram: sFlow allows a second.
 const LONGEST_WAIT: Duration = Duration::from_millis(200);
 
+/// Time until a socket that could not be opened, or that failed, is opened again.
+const OPEN_AGAIN: Duration = Duration::from_secs(2);
+
 /// The parts of the daemon that reports are made of.
 #[derive(Clone, Copy)]
 pub(super) struct Seen<'a> {
@@ -51,6 +54,8 @@ pub(super) struct Reports(Vec<Sink>);
 struct Sink {
     collector: Collector,
     open: Option<Open>,
+    /// When it is opened next at the earliest.
+    next_open: Instant,
     next_counters: Instant,
     /// When what is begun is sent at the latest.
     flush: Option<Instant>,
@@ -69,8 +74,10 @@ struct Open {
 pub(crate) struct Sent {
     /// Datagrams that the kernel took.
     pub(crate) datagrams: u64,
-    /// Datagrams that could not be sent, and sockets that could not be opened. Samples without a socket are not counted.
+    /// Datagrams that could not be sent, and sockets that could not be opened.
     pub(crate) failed: u64,
+    /// Samples that came while there was no socket, or whose interface samples no longer.
+    pub(crate) lost: u64,
 }
 
 impl Reports {
@@ -82,13 +89,13 @@ impl Reports {
         };
         self.follow(sampling.collectors(), now);
         let time = time(seen.uptime);
+        self.0.iter_mut().for_each(|sink| sink.open(now));
         let mut world = World::new(seen, &sampling);
         let counters = self.0.iter().any(|sink| sink.next_counters <= now);
         let counters = if counters { world.counters() } else { Vec::new() };
         for sink in self.0.iter_mut().filter(|sink| sink.next_counters <= now) {
             sink.next_counters = now + Duration::from_secs(sink.collector.counters_s.into());
             sink.fails = false;
-            sink.open();
             sink.add(now, |exporter, send| {
                 counters.iter().for_each(|sample| exporter.counters(sample, time, send));
             });
@@ -101,6 +108,11 @@ impl Reports {
         let mut report = |sample: &Sample| {
             let flow = world.flow(sample);
             for sink in &mut self.0 {
+                // Without a rate nobody can count by it.
+                if flow.sampler.rate == 0 || sink.open.is_none() {
+                    sink.counts.lost += 1;
+                    continue;
+                }
                 sink.add(now, |exporter, send| exporter.flow(&flow, time, send));
             }
         };
@@ -125,6 +137,7 @@ impl Reports {
                 || Sink {
                     collector: collector.clone(),
                     open: None,
+                    next_open: now,
                     next_counters: now,
                     flush: None,
                     counts: Sent::default(),
@@ -142,11 +155,12 @@ impl Reports {
 }
 
 impl Sink {
-    /// Opens the socket, where it is not open.
-    fn open(&mut self) {
-        if self.open.is_some() {
+    /// Opens the socket, where it is not open and its time has come.
+    fn open(&mut self, now: Instant) {
+        if self.open.is_some() || now < self.next_open {
             return;
         }
+        self.next_open = now + OPEN_AGAIN;
         let Collector { address, protocol, agent, header, .. } = &self.collector;
         let opened = UdpSocket::bind((unspecified(address.ip()), 0)).and_then(|socket| {
             socket.set_nonblocking(true)?;
@@ -187,6 +201,14 @@ impl Sink {
             Err(error) => errors.push(error),
         });
         self.counts.datagrams += sent;
+        // A full buffer, and a collector that does not listen, pass. Other errors may stay with the socket: it has the source
+        // address of its time, which may be gone.
+        let passes = |error: &io::Error| {
+            matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionRefused)
+        };
+        if !errors.iter().all(passes) {
+            self.open = None;
+        }
         errors.iter().for_each(|error| self.failed(error));
     }
 

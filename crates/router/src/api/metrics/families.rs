@@ -148,6 +148,7 @@ families! {
     SamplingLost Counter "sampling_lost_samples" ["interface"] "Samples of these that were lost on the path to the control thread.";
     SamplingDatagrams Counter "sampling_datagrams" ["collector" "protocol"] "Datagrams sent to the collector, by sflow or ipfix.";
     SamplingFailed Counter "sampling_failed_datagrams" ["collector" "protocol"] "Datagrams to the collector that could not be sent.";
+    SamplingUnsent Counter "sampling_unsent_samples" ["collector" "protocol"] "Samples that came while the collector had no socket, or after their interface had stopped sampling.";
 
     Cluster Info "cluster" ["node" "mode" "rule"] "Node of the cluster; the metrics that follow are those of a node.";
     ClusterDraining Gauge "cluster_draining" [] "Whether the node is draining.";

@@ -173,9 +173,10 @@ pub(super) fn counts(to: &mut Samples, counts: &Counts) {
         to.count(Id::SamplingSamples, &[interface], *samples);
         to.count(Id::SamplingLost, &[interface], *lost);
     }
-    for (collector, protocol, [datagrams, failed]) in &counts.reported {
+    for (collector, protocol, [datagrams, failed, lost]) in &counts.reported {
         to.count(Id::SamplingDatagrams, &[collector, protocol], *datagrams);
         to.count(Id::SamplingFailed, &[collector, protocol], *failed);
+        to.count(Id::SamplingUnsent, &[collector, protocol], *lost);
     }
 }
 

@@ -63,7 +63,7 @@ pub(crate) struct Counts {
     /// Interfaces that sample: packets, samples and lost samples.
     pub(crate) sampled: Vec<(String, [u64; 3])>,
     /// Collectors with their protocols: datagrams, and those that could not be sent.
-    pub(crate) reported: Vec<(String, &'static str, [u64; 2])>,
+    pub(crate) reported: Vec<(String, &'static str, [u64; 3])>,
 }
 
 /// What workers counted under a port number.

@@ -66,9 +66,9 @@ impl View<'_> {
         interfaces.map(|(name, _, sampled)| (name.to_owned(), counts(sampled))).collect()
     }
 
-    fn reported(&self) -> Vec<(String, &'static str, [u64; 2])> {
+    fn reported(&self) -> Vec<(String, &'static str, [u64; 3])> {
         let sent = self.graph.reports.sent().map(|(collector, sent)| {
-            let counts = [sent.datagrams, sent.failed];
+            let counts = [sent.datagrams, sent.failed, sent.lost];
             (collector.address.to_string(), collector.protocol.name(), counts)
         });
         sent.collect()

@@ -329,7 +329,7 @@ fn churn(lab: &mut Lab) {
     lab.follows();
 }
 
-/// A router that hangs is reported, and once more when it answers; readers of screens hear of both.
+/// A router that hangs is reported, and once more when it answers; both are announced to readers of screens.
 fn hangs(lab: &mut Lab) {
     let is = |kind: &str, announced: &str| {
         format!(

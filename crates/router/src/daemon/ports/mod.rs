@@ -76,7 +76,6 @@ pub(crate) struct Interfaces {
     opening: Opening,
     egress: Egress,
     pub(super) vlans: Vlans,
-    numbers: Numbers,
     pub(super) history: History,
 }
 
@@ -117,6 +116,8 @@ struct Egress {
 pub(super) struct History {
     /// Counters of interfaces that were closed.
     closed: Seen,
+    /// Port numbers that interfaces had one after the other.
+    numbers: Numbers,
     /// How the interfaces were driven, once all are returned to the kernel.
     last: Vec<InterfaceReport>,
     /// Why an interface could not be taken over for want of a privilege, the latest.
@@ -149,7 +150,6 @@ impl Interfaces {
             opening: Opening::default(),
             egress: Egress::default(),
             vlans: Vlans::default(),
-            numbers: Numbers::default(),
             history: History::default(),
         })
     }
@@ -402,11 +402,11 @@ impl Interfaces {
     /// All interfaces that were made meanwhile can send before the first one receives, and those that are still being made
     /// have packet sockets: no packet that arrives on one finds its egress closed.
     pub(super) fn sync(&mut self, control: &Control, workers: &[WorkerHandle]) {
-        let mut numbers = std::mem::take(&mut self.numbers);
+        let mut numbers = std::mem::take(&mut self.history.numbers);
         numbers.follow(control.links().map(|(link, port, _)| (link, port)), |port| {
             self.counted_in_all(port, workers, &self.received_xdp())
         });
-        self.numbers = numbers;
+        self.history.numbers = numbers;
         self.sync_local(control);
         self.follow_policy(control);
         self.sync_vlans(control);

@@ -83,12 +83,12 @@ impl Interfaces {
         workers: &[WorkerHandle],
         received: &BTreeMap<u16, Received>,
     ) -> Counted {
-        self.counted_in_all(port, workers, received).since(&self.numbers.before(port))
+        self.counted_in_all(port, workers, received).since(&self.history.numbers.before(port))
     }
 
     /// What was counted before of other interfaces that had the number.
     pub(in crate::daemon) fn counted_before(&self, port: u16) -> Counted {
-        self.numbers.before(port)
+        self.history.numbers.before(port)
     }
 
     pub(super) fn counted_in_all(

@@ -1,6 +1,6 @@
 //! A table in a file, read once: text or MRT, see [`super::table`].
 //!
-//! The source itself takes plain bytes; [`feed`] opens, decompresses and carries them.
+//! The source itself takes plain bytes; [`FileReader`] opens, decompresses and carries them.
 //!
 //! Shape: `StartOfTable`, a `Route` a line or record (metric 0, main table), `EndOfTable` from
 //! [`RouteSource::finish`], also where the file was cut short: what is there is the table then.
@@ -102,32 +102,59 @@ pub fn feed(
     path: &path::Path,
     sink: &mut dyn FnMut(RouteEvent),
 ) -> Result<(), SourceError> {
-    let name = path.display().to_string();
-    let file =
-        input::open(path, MOST_STREAM_BYTES).map_err(|error| SourceError::io(&name, &error))?;
-    let mut input = Decoded::new(&name, Box::new(file))?;
-    let mut buf = vec![0; READ_BYTES];
-    let failed = loop {
-        match input.read_some(&mut buf) {
-            Ok(0) => break None,
-            Ok(len) => {
-                let now = Instant::now();
-                if let Err(error) = source.input(&buf[..len], now, sink) {
-                    break Some(error);
-                }
-            }
+    let mut reader = FileReader::open(path)?;
+    while reader.step(source, sink) {}
+    reader.finish(source, sink)
+}
+
+/// An open file, whose bytes a source gets a piece at a time.
+pub struct FileReader {
+    input: Decoded,
+    buf: Vec<u8>,
+    failed: Option<SourceError>,
+}
+
+impl FileReader {
+    /// Opens a file, and finds out how it is compressed.
+    ///
+    /// # Errors
+    /// The reason why it cannot be read.
+    pub fn open(path: &path::Path) -> Result<Self, SourceError> {
+        let name = path.display().to_string();
+        let file =
+            input::open(path, MOST_STREAM_BYTES).map_err(|error| SourceError::io(&name, &error))?;
+        let input = Decoded::new(&name, Box::new(file))?;
+        Ok(Self { input, buf: vec![0; READ_BYTES], failed: None })
+    }
+
+    /// Gives the next piece to `source`. Returns whether there is another one.
+    pub fn step(&mut self, source: &mut dyn RouteSource, sink: &mut dyn FnMut(RouteEvent)) -> bool {
+        match self.input.read_some(&mut self.buf) {
+            Ok(0) => return false,
+            Ok(len) => self.failed = source.input(&self.buf[..len], Instant::now(), sink).err(),
             Err(error) => {
                 source.lost(Instant::now());
-                break Some(error);
+                self.failed = Some(error);
             }
         }
-    };
-    let finished = source.finish(sink);
-    match (failed, finished) {
-        (None, finished) => finished,
-        // Both report that it was cut; the source also reports where.
-        (Some(SourceError::Truncated { .. }), Err(place)) => Err(place),
-        (Some(failed), _) => Err(failed),
+        self.failed.is_none()
+    }
+
+    /// Completes the input of `source` behind the last piece.
+    ///
+    /// # Errors
+    /// The reason why the file is incomplete.
+    pub fn finish(
+        self,
+        source: &mut dyn RouteSource,
+        sink: &mut dyn FnMut(RouteEvent),
+    ) -> Result<(), SourceError> {
+        match (self.failed, source.finish(sink)) {
+            (None, finished) => finished,
+            // Both report that it was cut; the source also reports where.
+            (Some(SourceError::Truncated { .. }), Err(place)) => Err(place),
+            (Some(failed), _) => Err(failed),
+        }
     }
 }
 

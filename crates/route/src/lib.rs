@@ -16,8 +16,8 @@ pub mod source;
 
 pub use control::{
     COUNTED_PORTS, Committed, Control, ControlOptions, Done, Ends, Gap, Happened, HopView,
-    InterfaceSet, NeighborError, NeighborRequest, NeighborRow, NextHopState, Notice, ObjectPath,
-    ObjectView, Operation, Outcome, Paths, Requested, RouteError, RouteFound, RouteRow,
+    InterfaceSet, Mark, NeighborError, NeighborRequest, NeighborRow, NextHopState, Notice,
+    ObjectPath, ObjectView, Operation, Outcome, Paths, Requested, RouteError, RouteFound, RouteRow,
     SnapshotError, SnapshotId, SourceId, SourceLimits, SourceReport, Takeover,
 };
 pub use durations::Durations;

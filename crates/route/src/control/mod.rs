@@ -88,6 +88,10 @@ pub struct Committed {
     pub took: Duration,
 }
 
+/// A moment in the changes of best routes: [`Control::shows`] compares what readers see with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mark(Vec<[u64; 2]>);
+
 /// Everything that decides where packets go.
 pub struct Control {
     output: Output,
@@ -261,9 +265,15 @@ impl Control {
         self.tables.caught_up()
     }
 
-    /// Whether readers see all routes, but for those that a sweep is to withdraw, or no later commit can show them.
-    pub fn is_settled(&self) -> bool {
-        self.tables.is_settled()
+    /// A mark behind all changes of best routes so far.
+    pub fn mark(&self) -> Mark {
+        Mark(self.tables.noted())
+    }
+
+    /// Whether readers see all routes that there were at a mark, or later ones of their prefixes, but for those that a sweep
+    /// is to withdraw; or no later commit can show them.
+    pub fn shows(&self, mark: &Mark) -> bool {
+        self.tables.shows(&mark.0)
     }
 
     /// Whether builds beside, or pieces of a round, wait for the next commit.

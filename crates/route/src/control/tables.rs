@@ -311,9 +311,15 @@ impl Tables {
         self.all.iter().any(|table| table.v4.fib.is_building() || table.v6.fib.is_building())
     }
 
-    /// Whether readers see all routes, or no later commit can show them.
-    pub(super) fn is_settled(&self) -> bool {
-        self.all.iter().all(|table| table.v4.fib.is_settled() && table.v6.fib.is_settled())
+    /// Numbers of changes of every FIB so far: of each table IPv4, then IPv6.
+    pub(super) fn noted(&self) -> Vec<[u64; 2]> {
+        self.all.iter().map(|table| [table.v4.fib.noted(), table.v6.fib.noted()]).collect()
+    }
+
+    /// Whether readers see these changes, or no later commit can show them.
+    pub(super) fn shows(&self, noted: &[[u64; 2]]) -> bool {
+        let mut all = self.all.iter().zip(noted);
+        all.all(|(table, [v4, v6])| table.v4.fib.shows(*v4) && table.v6.fib.shows(*v6))
     }
 
     /// Whether readers see all routes.

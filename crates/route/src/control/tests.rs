@@ -509,6 +509,21 @@ fn the_neighbors_in_use_are_kept_alive() {
 }
 
 #[test]
+fn a_mark_is_shown_whatever_comes_behind_it() {
+    let mut lab = lab();
+    lab.control.commit_now(lab.now).unwrap();
+    let before = lab.control.mark();
+    lab.route("192.0.2.0/24", Target::Blackhole);
+    let mark = lab.control.mark();
+    assert!(lab.control.shows(&before) && !lab.control.shows(&mark));
+    lab.commit();
+    lab.route("198.51.100.0/24", Target::Blackhole);
+    assert!(lab.control.shows(&mark) && !lab.control.shows(&lab.control.mark()));
+    lab.commit();
+    assert!(lab.control.shows(&lab.control.mark()));
+}
+
+#[test]
 fn everything_withdrawn_leaves_nothing() {
     let mut lab = lab();
     for i in 0..500 {

@@ -22,12 +22,31 @@ pub struct Backlog<A: Addr> {
     unlisted: usize,
     /// Length at which the list is sorted.
     limit: usize,
+    /// Notes so far, repeated prefixes included.
+    noted: u64,
+    /// Readers see all notes up to this number, or later ones of their prefixes.
+    seen: u64,
+    /// The present walk over the list in pieces: its last prefix, and the number of notes at its start.
+    walk: Option<(Prefix<A>, u64)>,
+    /// What `seen` will be once the piece that was taken last is applied.
+    taken: u64,
 }
 
 impl<A: Addr> Default for Backlog<A> {
     fn default() -> Self {
         let (notes, fresh) = (Vec::new(), Vec::new());
-        Self { notes, fresh, fresh_notes: 0, unlisted: 0, limit: SMALL }
+        let (noted, seen, taken) = (0, 0, 0);
+        Self {
+            notes,
+            fresh,
+            fresh_notes: 0,
+            unlisted: 0,
+            limit: SMALL,
+            noted,
+            seen,
+            walk: None,
+            taken,
+        }
     }
 }
 
@@ -42,6 +61,27 @@ impl<A: Addr> Backlog<A> {
             self.fresh.push(prefix);
         }
         self.fresh_notes += 1;
+        self.noted += 1;
+    }
+
+    /// Number of notes so far.
+    pub(super) fn noted(&self) -> u64 {
+        self.noted
+    }
+
+    /// Whether readers see all notes up to this number, or later ones of their prefixes.
+    pub(super) fn shows(&self, number: u64) -> bool {
+        self.seen >= number
+    }
+
+    /// Readers see all notes up to this number.
+    pub(super) fn show(&mut self, number: u64) {
+        self.seen = self.seen.max(number);
+    }
+
+    /// Readers see what was taken last.
+    pub(super) fn show_taken(&mut self) {
+        self.show(self.taken);
     }
 
     /// Changes that readers do not see: at least as many as prefixes, and of listed ones at most about twice as many.
@@ -85,6 +125,7 @@ impl<A: Addr> Backlog<A> {
     pub(super) fn unlist(&mut self, more: usize) {
         self.unlisted += self.notes.len() + more;
         self.notes.clear();
+        self.walk = None;
         self.shrink();
     }
 
@@ -96,6 +137,7 @@ impl<A: Addr> Backlog<A> {
     /// Forgets the listed changes, and the room of a large burst.
     pub fn clear(&mut self) {
         self.notes.clear();
+        self.walk = None;
         self.age();
         self.shrink();
     }
@@ -105,14 +147,29 @@ impl<A: Addr> Backlog<A> {
         self.unlisted = 0;
     }
 
-    /// Takes the first `most` of the listed changes, by address and length: [`Backlog::changes`].
+    /// Takes the next `most` of the listed changes, by address and length: [`Backlog::changes`]. Each call continues behind
+    /// the last prefix of the one before, up to the end of the list: no prefix waits for changes that come meanwhile.
     pub(super) fn take(
         &mut self,
         most: usize,
         best: impl FnOnce(&mut [Change<A>]),
     ) -> Vec<Change<A>> {
         self.tidy();
-        let rest = self.notes.split_off(most.min(self.notes.len()));
+        let walk = self.walk.take().filter(|_| most < self.notes.len());
+        let behind = |last| self.notes.partition_point(|(prefix, _)| *prefix <= last);
+        let (mut start, mut number) =
+            walk.map_or((0, self.noted), |(last, number)| (behind(last), number));
+        if start == self.notes.len() {
+            self.taken = number;
+            (start, number) = (0, self.noted);
+        }
+        let end = start.saturating_add(most).min(self.notes.len());
+        let piece: Vec<_> = self.notes.drain(start..end).collect();
+        match piece.last() {
+            Some((last, _)) if self.notes.len() > start => self.walk = Some((*last, number)),
+            _ => self.taken = number,
+        }
+        let rest = std::mem::replace(&mut self.notes, piece);
         let changes = self.changes(best);
         self.notes = rest;
         self.shrink();
@@ -180,6 +237,27 @@ mod tests {
         let changes = backlog.changes(all(NextHopId(99)));
         assert_eq!(changes.len(), 5000);
         assert!(changes.iter().all(|change| change.old == NextHopId(0)));
+    }
+
+    #[test]
+    fn a_walk_in_pieces_shows_what_was_noted_before_it() {
+        let mut backlog = Backlog::<u32>::default();
+        (100..200).for_each(|n| backlog.push(prefix(n), NextHopId(1)));
+        let (mark, mut pieces) = (backlog.noted(), 0);
+        while !backlog.shows(mark) {
+            // Changes of lower addresses, more than a piece takes.
+            (0..50).for_each(|n| backlog.push(prefix(n), NextHopId(1)));
+            let taken = backlog.take(30, all(NextHopId(9)));
+            assert!(pieces > 0 || taken[0].prefix == prefix(0));
+            assert!(!backlog.shows(mark), "it is not applied yet");
+            backlog.show_taken();
+            pieces += 1;
+        }
+        assert_eq!(pieces, 5, "150 changes, 30 at a time");
+        assert!(!backlog.is_empty() && !backlog.shows(backlog.noted()));
+        backlog.take(usize::MAX, all(NextHopId(9)));
+        backlog.show_taken();
+        assert!(backlog.is_empty() && backlog.shows(backlog.noted()));
     }
 
     #[test]

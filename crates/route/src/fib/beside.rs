@@ -94,6 +94,8 @@ pub(super) struct Beside<A: Addr> {
 struct Work<A: Addr> {
     algorithm: &'static Algorithm<A>,
     shared: Option<Shared>,
+    /// Number of changes that were noted before.
+    noted: u64,
     /// Prefixes that changed since the copy began.
     changed: Changed<A>,
     stage: Stage<A>,
@@ -112,6 +114,8 @@ enum Stage<A: Addr> {
 pub(super) struct Ready<A: Addr> {
     pub(super) table: Box<dyn Table<A>>,
     pub(super) routes: RouteStore<A>,
+    /// The copy has this many changes that were noted, or later ones of their prefixes.
+    pub(super) noted: u64,
     pub(super) took: Duration,
     /// Lookup that the kernel reader has prepared for.
     known: Option<Arc<dyn Lookup<A>>>,
@@ -155,15 +159,16 @@ impl<A: Addr> Beside<A> {
         self.work.as_ref().map(|work| work.due)
     }
 
-    /// Begins a build, in memory that a kernel reader can read where there is one.
+    /// Begins a build after `noted` changes, in memory that a kernel reader can read where there is one.
     pub(super) fn begin(
         &mut self,
         algorithm: &'static Algorithm<A>,
         shared: Option<Shared>,
+        noted: u64,
         now: Instant,
     ) {
         let (changed, stage) = (Changed::default(), Stage::Copying(Vec::new()));
-        self.work = Some(Work { algorithm, shared, changed, stage, due: now });
+        self.work = Some(Work { algorithm, shared, noted, changed, stage, due: now });
     }
 
     /// Begins once more, unless that was tried [`TRIES`] times.
@@ -171,11 +176,12 @@ impl<A: Addr> Beside<A> {
         &mut self,
         algorithm: &'static Algorithm<A>,
         shared: Option<Shared>,
+        noted: u64,
         now: Instant,
     ) -> bool {
         self.tries += 1;
         if self.tries < TRIES {
-            self.begin(algorithm, shared, now);
+            self.begin(algorithm, shared, noted, now);
             return true;
         }
         self.tries = 0;
@@ -218,6 +224,7 @@ impl<A: Addr> Beside<A> {
                         work.algorithm,
                         work.shared.clone(),
                         copy,
+                        work.noted,
                     ));
                 }
                 if Instant::now() >= until {
@@ -329,6 +336,7 @@ fn build<A: Addr>(
     algorithm: &'static Algorithm<A>,
     shared: Option<Shared>,
     copy: Vec<(Prefix<A>, NextHopId)>,
+    noted: u64,
 ) -> Receiver<Result<Box<Ready<A>>, UpdateError>> {
     let (sender, receiver) = channel();
     runner.run(move || {
@@ -341,7 +349,7 @@ fn build<A: Addr>(
         let built = algorithm.build(&routes, &mut *memory);
         let ready = built.map(|table| {
             let took = start.elapsed();
-            let mut ready = Ready { table, routes, took, known: None, preparations: 0 };
+            let mut ready = Ready { table, routes, noted, took, known: None, preparations: 0 };
             if let Some((shared, next)) = ready.next_to_prepare(shared.as_ref()) {
                 shared.prepare(next);
             }

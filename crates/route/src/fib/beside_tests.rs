@@ -245,6 +245,43 @@ fn a_commit_that_waits_leaves_nothing_to_a_build_that_cannot_catch_up() {
 }
 
 /// A table of `radix` with so many places and changes, whose next structures are built by jobs.
+/// A route whose prefix is behind all others in the order of pieces, while more changes come than a piece takes, and while
+/// a table is built.
+#[test]
+fn a_change_is_shown_though_others_come_without_an_end() {
+    let (mut fib, mut store, jobs, mut rng) = of_radix(14, (40_000, 300_000));
+    let mut now = Instant::now();
+    let mut next = NextHopId(61);
+    let last = Prefix::masked(240 << 24, 8);
+    for built in [false, true, false] {
+        if built {
+            fib.pin(Some("bc18")).unwrap();
+        }
+        for burst in [0, 6000, 20_000] {
+            churn(&mut fib, &mut store, &mut rng, (40_000, burst));
+            let old = store.insert(last, next);
+            fib.note(last, old.unwrap_or_default());
+            let (mark, mut steps) = (fib.noted(), 0);
+            fib.force();
+            loop {
+                now += Duration::from_millis(10);
+                commit(&mut fib, &store, now).unwrap();
+                jobs.run();
+                if fib.shows(mark) {
+                    break;
+                }
+                steps += 1;
+                assert!(steps < 500, "{burst}: {} pending", fib.pending());
+                churn(&mut fib, &mut store, &mut rng, (40_000, 5000));
+            }
+            assert_eq!(fib.lookup().lookup(240 << 24), next, "{burst}");
+            churn(&mut fib, &mut store, &mut rng, (40_000, 100));
+            assert!(fib.shows(mark) && !fib.shows(fib.noted()));
+            next = NextHopId(123 - next.0);
+        }
+    }
+}
+
 fn of_radix(seed: u64, size: (usize, u32)) -> (Fib<u32>, RouteStore<u32>, Jobs, Rng) {
     let (jobs, mut rng, mut store) = (Jobs::default(), Rng::new(seed), RouteStore::new());
     let mut fib = Fib::new(fingerpost_lpm::v4());

@@ -218,10 +218,16 @@ impl<A: Addr> Fib<A> {
         self.state.is_listed() && self.backlog.is_empty() && !self.served.beside.is_active()
     }
 
-    /// Whether readers see everything that was noted, once they have the published lookup, or no algorithm can hold it. Another
-    /// table may be built meanwhile.
-    pub fn is_settled(&self) -> bool {
-        self.state.failed_rounds() > 0 || self.state.is_listed() && self.backlog.is_empty()
+    /// Number of changes that were noted so far, for [`Fib::shows`].
+    pub fn noted(&self) -> u64 {
+        self.backlog.noted()
+    }
+
+    /// Whether readers see the first `noted` changes, or later ones of their prefixes, once they have the published lookup,
+    /// or no algorithm can hold the table. Another table may be built meanwhile.
+    pub fn shows(&self, noted: u64) -> bool {
+        let settled = self.state.is_listed() && self.backlog.is_empty();
+        self.state.failed_rounds() > 0 || settled || self.backlog.shows(noted)
     }
 
     /// Makes the next commit apply everything that was noted until then: a route of the host itself
@@ -307,12 +313,14 @@ impl<A: Addr> Fib<A> {
         let (cost, count) =
             (self.served.beside.pieces.0 + cost, self.served.beside.pieces.1 + brought);
         self.served.beside.pieces = (Duration::ZERO, 0);
+        self.backlog.show_taken();
         if !self.backlog.is_empty() {
             let rest = if urgent { Event::Forced } else { Event::Deferred(now) };
             self.state = self.state.next(rest);
             self.served.beside.pieces = (cost, count.max(1));
             return Ok(Brought { changes: brought, published, pending: self.pending() });
         }
+        self.backlog.show(self.backlog.noted());
         let refused = method == Method::Refused;
         let round = Round { cost, changes: count, built, refused, beside: false };
         self.batching.done(round, now + cost);
@@ -353,10 +361,11 @@ impl<A: Addr> Fib<A> {
                     return None;
                 }
                 let shared = self.served.shared().cloned();
-                if self.served.beside.again(algorithm, shared.clone(), now) {
+                let noted = self.backlog.noted();
+                if self.served.beside.again(algorithm, shared.clone(), noted, now) {
                     return None;
                 }
-                self.served.beside.begin(algorithm, shared, now);
+                self.served.beside.begin(algorithm, shared, noted, now);
                 self.unlist(Event::Unlisted);
                 Some(self.deferred())
             }
@@ -376,7 +385,7 @@ impl<A: Addr> Fib<A> {
     ) -> Brought {
         let count = self.pending();
         let olds: Vec<_> = lacks.iter().map(|&prefix| (prefix, ready.hop(prefix))).collect();
-        let Ready { table, routes, took, .. } = ready;
+        let Ready { table, routes, noted, took, .. } = ready;
         let before = self.served.put(algorithm, table);
         self.note_build(algorithm, before.as_ref().map(|(name, _)| *name), &routes.stats(), took);
         self.counts.beside += 1;
@@ -393,6 +402,8 @@ impl<A: Addr> Fib<A> {
             let round = Round { cost: took, changes, built: true, refused, beside: true };
             self.batching.done(round, now);
         }
+        let shown = if lacks.is_empty() { self.backlog.noted() } else { noted };
+        self.backlog.show(shown);
         self.finish(changes);
         self.counts.rounds += 1;
         let waited = since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
@@ -554,7 +565,8 @@ impl<A: Addr> Fib<A> {
         let beside =
             self.served.algorithm().is_some() && (prepares || routes.prefixes() >= beside::FEWEST);
         if beside && !self.served.beside.waits && self.served.beside.runner().is_some() {
-            self.served.beside.begin(algorithm, self.served.shared().cloned(), now);
+            let (shared, noted) = (self.served.shared().cloned(), self.backlog.noted());
+            self.served.beside.begin(algorithm, shared, noted, now);
             return Ok(false);
         }
         self.served.beside.cancel();

@@ -14,6 +14,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fingerpost_route::Mark;
 use tokio::sync::{Mutex, OwnedMutexGuard, mpsc, oneshot, watch};
 
 use super::access::Requester;
@@ -46,6 +47,29 @@ pub(crate) type Job<T> = Box<dyn FnOnce() -> Result<T, ApiError> + Send>;
 
 /// Job that prepares a change, and the session that holds its result.
 pub(crate) type Preparation = (Session, Job<()>);
+
+/// What packets are to follow before a request is answered.
+#[derive(Clone, Debug)]
+pub(crate) struct Awaited {
+    /// Behind all changes of routes; `None`: not known while files are read.
+    pub(crate) mark: Option<Mark>,
+    /// When the wait for that began.
+    pub(crate) since: Instant,
+    /// Files that are being read are waited for.
+    pub(crate) files: bool,
+    /// Tables that are being built are waited for.
+    pub(crate) builds: bool,
+}
+
+/// A change that was made, and what its requester waits for.
+pub(crate) struct Made<T> {
+    /// Result of the change.
+    pub(crate) done: T,
+    /// What packets are to follow.
+    pub(crate) awaited: Awaited,
+    /// Waits until the history has the change; `None` where it is not written.
+    pub(crate) written: Option<Job<()>>,
+}
 
 /// A change that was made and is to be saved.
 #[derive(Clone, Debug)]
@@ -103,8 +127,11 @@ pub(crate) trait Backend {
     fn route(&self, query: &RouteQuery) -> Result<RouteAnswer, ApiError>;
     /// Adds, changes or deletes a route of the source `command`. Packets may follow it later.
     fn change_route(&mut self, change: &RouteChange) -> Result<RouteChanged, ApiError>;
-    /// Generation in which packets follow all that was known at this time; `None` while they do not.
-    fn visible(&mut self, since: Instant) -> Option<u64>;
+    /// All that is known now, for [`Backend::visible`].
+    fn awaited(&self) -> Awaited;
+    /// Generation in which packets follow what is awaited, or the error that they do not yet; `None` while the requester is to
+    /// wait.
+    fn visible(&mut self, awaited: &mut Awaited) -> Option<Result<u64, ApiError>>;
     /// Begins a list of the routes of this moment; `reader`: the user, if its client may not change anything.
     fn open_routes(
         &mut self,
@@ -190,13 +217,11 @@ pub(crate) trait Backend {
         wanted: &ConfigApply,
         by: Requester,
         prepared: u64,
-    ) -> Result<ConfigApplied, ApiError>;
+    ) -> Result<Made<ConfigApplied>, ApiError>;
     /// Confirms the configuration that waits for it.
-    fn confirm_config(&mut self, by: &Requester) -> Result<ConfigEntry, ApiError>;
+    fn confirm_config(&mut self, by: &Requester) -> Result<Made<ConfigEntry>, ApiError>;
     /// Restores the configuration before the one that waits for its confirmation.
-    fn undo_config(&mut self, by: &Requester) -> Result<ConfigApplied, ApiError>;
-    /// Waits until the history is written, in a thread of its own, and fails where it cannot be; `None` where it is not written.
-    fn flush_history(&self) -> Option<Job<()>>;
+    fn undo_config(&mut self, by: &Requester) -> Result<Made<ConfigApplied>, ApiError>;
     /// Configurations that were applied, the oldest first.
     fn config_history(&self) -> Vec<ConfigEntry>;
     /// The configuration of this number, or the running one.

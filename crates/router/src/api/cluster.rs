@@ -247,13 +247,15 @@ pub(super) async fn set_parameters(
 ) -> Answer<ClusterStatus> {
     let job = requests.call(move |backend| backend.change_parameters(&change)).await??;
     let version = run(job).await?;
-    let mut status = requests.call(|backend| backend.cluster()).await??;
+    // The change is made: the reply must not read as if it was not.
+    let cluster = || requests.call(|backend| backend.cluster());
+    let mut status = cluster().await.map_err(ApiError::not_visible_if_stopping)??;
     for _ in 0..LOOKS {
         if status.parameters.as_ref().is_some_and(|parameters| parameters.version >= version) {
             break;
         }
         tokio::time::sleep(LOOK).await;
-        status = requests.call(|backend| backend.cluster()).await??;
+        status = cluster().await.map_err(ApiError::not_visible_if_stopping)??;
     }
     Ok(Json(status))
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::access::Requester;
-use super::backend::Requests;
+use super::backend::{Job, Made, Requests};
 #[cfg(test)]
 use super::error::ErrorDocument;
 use super::error::{ApiError, Code};
@@ -177,7 +177,8 @@ pub(super) async fn confirm(
     Extension(by): Extension<Requester>,
 ) -> Answer<ConfigEntry> {
     let confirmed = requests.call(move |backend| backend.confirm_config(&by)).await??;
-    written(&requests, confirmed).await.map(Json)
+    written(confirmed.written).await?;
+    Ok(Json(confirmed.done))
 }
 
 /// Restores the configuration before the one that waits for its confirmation, or applies one of the history again.
@@ -190,8 +191,7 @@ pub(super) async fn rollback(
 ) -> Answer<ConfigApplied> {
     let Some(number) = number else {
         let undone = requests.call(move |backend| backend.undo_config(&by)).await??;
-        visible(&requests).await?;
-        return written(&requests, undone).await.map(Json);
+        return lasting(&requests, undone).await.map(Json);
     };
     let shown = requests.call(move |backend| backend.shown_config(Some(number))).await??;
     let wanted = ConfigApply { file: shown.entry.file, text: shown.text, confirm_s };
@@ -228,15 +228,19 @@ pub(crate) async fn apply(
         let _held = (alone, reloading);
         backend.apply_config(&wanted, by, number)
     });
-    let applied = applied.await??;
-    visible(requests).await?;
-    written(requests, applied).await
+    lasting(requests, applied.await??).await
+}
+
+/// Waits until packets follow a change and the history has it. The reply to a change that was made never reads as if
+/// nothing was changed.
+async fn lasting<T>(requests: &Requests, made: Made<T>) -> Result<T, ApiError> {
+    let seen = visible(requests, made.awaited).await;
+    written(made.written).await?;
+    seen.map(|_| made.done)
 }
 
 /// Waits until the history is written, so that it has what was replied even if the daemon is killed in the next moment.
-async fn written<T>(requests: &Requests, done: T) -> Result<T, ApiError> {
-    if let Some(job) = requests.call(|backend| backend.flush_history()).await? {
-        run(job).await?;
-    }
-    Ok(done)
+async fn written(job: Option<Job<()>>) -> Result<(), ApiError> {
+    let Some(job) = job else { return Ok(()) };
+    run(job).await.map_err(ApiError::unsaved_if_stopping)
 }

@@ -30,9 +30,11 @@ pub(crate) enum Code {
     Refused,
     /// The request was carried out, but what it changed could not be written: a restart may not find it.
     Unsaved,
+    /// The request was carried out, but packets do not follow it yet, or the daemon stopped before that was known.
+    NotVisible,
     /// All connections are in use, or as much is being served as may be at one time.
     Busy,
-    /// The daemon is stopping.
+    /// The daemon is stopping; nothing was changed.
     Stopping,
 }
 
@@ -48,7 +50,7 @@ impl Code {
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Timeout => StatusCode::REQUEST_TIMEOUT,
             Self::Refused => StatusCode::UNPROCESSABLE_ENTITY,
-            Self::Unsaved => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::Unsaved | Self::NotVisible => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Busy | Self::Stopping => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
@@ -99,6 +101,18 @@ impl ApiError {
 
     pub(crate) fn stopping() -> Self {
         Self::new(Code::Stopping, "the daemon is stopping")
+    }
+
+    /// The error of a step behind a change that was made: packets may not follow it if the daemon is stopping.
+    pub(crate) fn not_visible_if_stopping(self) -> Self {
+        let words = "done, but the daemon is stopping: packets may not follow it yet";
+        if self.code == Code::Stopping { Self::new(Code::NotVisible, words) } else { self }
+    }
+
+    /// The error of a step behind a change that was made: it may not be written if the daemon is stopping.
+    pub(crate) fn unsaved_if_stopping(self) -> Self {
+        let words = "done, but the daemon is stopping: a restart may not find it";
+        if self.code == Code::Stopping { Self::new(Code::Unsaved, words) } else { self }
     }
 }
 

@@ -22,7 +22,7 @@ use fingerpost_route::{AnyPrefix, MAIN_TABLE};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::backend::{Backend, Deleted, Kept, Requests};
+use super::backend::{Awaited, Backend, Deleted, Kept, Requests};
 use super::connections::Connection;
 #[cfg(test)]
 use super::error::ErrorDocument;
@@ -264,13 +264,14 @@ pub(super) async fn save(State(requests): State<Requests>) -> Answer<RuntimeChan
     Ok(Json(RuntimeChanges { lines, left_out }))
 }
 
-/// Makes a change, and saves it if wanted. What waits to be made can be deleted too, and with `persist` what is saved.
+/// Makes a change, and saves it if wanted. What waits to be made can be deleted too, and with `persist` what is saved. Returns
+/// what packets are to follow as well.
 pub(super) async fn kept<T: TryFrom<Deleted> + Send + 'static>(
     requests: &Requests,
     Persist { persist }: Persist,
     kept: Kept,
     change: impl FnOnce(&mut dyn Backend) -> Result<T, ApiError> + Send + 'static,
-) -> Result<T, ApiError> {
+) -> Result<(T, Awaited), ApiError> {
     // Changes that are saved meanwhile would miss this one.
     let _alone = match persist {
         true => {
@@ -279,7 +280,9 @@ pub(super) async fn kept<T: TryFrom<Deleted> + Send + 'static>(
         }
         false => None,
     };
-    let done = match requests.call(change).await? {
+    // In the call that makes the change: others come behind it.
+    let (made, awaited) = requests.call(move |b| (change(b), b.awaited())).await?;
+    let done = match made {
         Err(error) if error.code == Code::NotFound => {
             let gone = kept.clone();
             let deleted = requests.call(move |b| b.delete_kept(&gone, persist)).await?;
@@ -288,9 +291,13 @@ pub(super) async fn kept<T: TryFrom<Deleted> + Send + 'static>(
         done => done?,
     };
     if persist {
-        run(requests.call(move |backend| backend.keep(&kept)).await?).await?;
+        let saved = match requests.call(move |backend| backend.keep(&kept)).await {
+            Ok(job) => run(job).await,
+            Err(error) => Err(error),
+        };
+        saved.map_err(ApiError::unsaved_if_stopping)?;
     }
-    Ok(done)
+    Ok((done, awaited))
 }
 
 /// All run-time changes, and what is left out; `reader`: the user, if a client that may not change anything wants them.

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::header::{CONTENT_TYPE, HeaderMap, HeaderValue, WARNING};
@@ -25,7 +25,7 @@ use tokio::sync::{Mutex, MutexGuard, oneshot};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::access::{self, Groups, Peer};
-use super::backend::{Job, Kept, Requests};
+use super::backend::{Awaited, Job, Kept, Requests};
 use super::connections::{Connection, Connections, Room, Work};
 use super::error::{ApiError, Code, ErrorDocument};
 use super::extract::{Document, Parameters};
@@ -395,21 +395,24 @@ async fn change_route(
     Document(change): Document<RouteChange>,
 ) -> Answer<RouteChanged> {
     let kept = Kept::Route(change.clone());
-    let mut done = saved::kept(&requests, persist, kept, move |b| b.change_route(&change)).await?;
-    done.generation = visible(&requests).await?;
+    let made = saved::kept(&requests, persist, kept, move |b| b.change_route(&change));
+    let (mut done, awaited) = made.await?;
+    done.generation = visible(&requests, awaited).await?;
     Ok(Json(done))
 }
 
-/// Waits until packets follow all that is known by now; the generation since which they do.
+/// Waits until packets follow a change that was made; the generation since which they do.
 ///
 /// # Errors
-/// When the daemon is stopping.
-pub(super) async fn visible(requests: &Requests) -> Result<u64, ApiError> {
-    let since = Instant::now();
+/// [`Code::NotVisible`] when they do not after the longest wait, or when the daemon is stopping.
+pub(super) async fn visible(requests: &Requests, mut awaited: Awaited) -> Result<u64, ApiError> {
     loop {
-        if let Some(generation) = requests.call(move |backend| backend.visible(since)).await? {
-            return Ok(generation);
+        let look = requests.call(move |backend| (backend.visible(&mut awaited), awaited)).await;
+        let (seen, still) = look.map_err(ApiError::not_visible_if_stopping)?;
+        if let Some(seen) = seen {
+            return seen;
         }
+        awaited = still;
         tokio::time::sleep(BETWEEN_PIECES).await;
     }
 }
@@ -447,8 +450,8 @@ async fn algorithm(
     saved::kept(&requests, persist, kept, move |b| b.choose_algorithm(&wanted)).await?;
     loop {
         let wanted = change.clone();
-        let chosen = requests.call(move |backend| backend.chosen_algorithm(&wanted));
-        if let Some(fibs) = chosen.await? {
+        let chosen = requests.call(move |backend| backend.chosen_algorithm(&wanted)).await;
+        if let Some(fibs) = chosen.map_err(ApiError::not_visible_if_stopping)? {
             return fibs.map(Json);
         }
         tokio::time::sleep(WHILE_BUILT).await;
@@ -521,9 +524,9 @@ async fn change_neighbor(
     Document(change): Document<NeighborChange>,
 ) -> Answer<NeighborChanged> {
     let kept = Kept::Neighbor(change.clone());
-    let mut done =
-        saved::kept(&requests, persist, kept, move |b| b.change_neighbor(&change)).await?;
-    done.generation = visible(&requests).await?;
+    let made = saved::kept(&requests, persist, kept, move |b| b.change_neighbor(&change));
+    let (mut done, awaited) = made.await?;
+    done.generation = visible(&requests, awaited).await?;
     Ok(Json(done))
 }
 
@@ -547,6 +550,8 @@ async fn former_sources(requests: State<Requests>) -> (HeaderMap, Answer<Vec<Sou
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::super::connections::Patience;
     use super::*;
 

@@ -153,8 +153,9 @@ async fn change_alone<T: Send + 'static>(
     // The whole of it is carried out also where the client leaves.
     let _alone = requests.write_lock().await;
     let done = run(requests.call(change).await?).await?;
-    if let Some(job) = requests.call(move |backend| backend.note_edits(edits, persist)).await? {
-        run(job).await?;
+    let noted = requests.call(move |backend| backend.note_edits(edits, persist)).await;
+    if let Some(job) = noted.map_err(ApiError::unsaved_if_stopping)? {
+        run(job).await.map_err(ApiError::unsaved_if_stopping)?;
     }
     Ok(done)
 }

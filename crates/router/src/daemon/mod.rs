@@ -12,7 +12,8 @@ use fingerpost_route::fib::{Decision, Severity};
 use fingerpost_route::{Committed, Control};
 use tracing::{debug, error, info, warn};
 
-use crate::api::backend::Queue;
+use crate::api::backend::{Awaited, Queue};
+use crate::api::error::{ApiError, Code};
 use crate::{privilege, sys};
 
 mod backend;
@@ -42,6 +43,7 @@ mod sessions;
 mod settings;
 mod sources;
 mod static_routes;
+mod table_file;
 mod takeover;
 mod turns;
 mod vlans;
@@ -73,7 +75,7 @@ const TICK: Duration = Duration::from_millis(10);
 
 /// Longest time until the kernel reports an interface that was just made.
 const LONGEST_REPORT: Duration = Duration::from_secs(2);
-/// Longest wait of a requester until packets follow its change, in turns as usual; then one turn takes as long as it needs.
+/// Longest wait of a requester until packets follow its change.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
 /// A running router.
@@ -219,7 +221,7 @@ impl Daemon {
     /// Waits for events; returns whether there are some that have a descriptor.
     fn wait(&self) -> bool {
         let steps = self.control.sweeping() || self.control.has_steps(Instant::now());
-        let at_once = self.requests.is_behind() || steps;
+        let at_once = self.requests.is_behind() || self.sources.configured.is_behind() || steps;
         let tick = if at_once { Duration::ZERO } else { TICK };
         let fds: Vec<_> = self.sources.fds().chain(self.requests.fd()).collect();
         sys::poll(&fds, tick)
@@ -367,15 +369,27 @@ impl Daemon {
         self.commit(Instant::now());
     }
 
-    /// The generation in which readers see what was known at `since`; `None` while they do not.
-    fn visible(&mut self, since: Instant) -> Option<u64> {
-        if !self.control.is_settled() {
-            if since.elapsed() < LONGEST_WAIT {
-                return None;
-            }
-            self.commit_whole();
+    /// The generation in which readers see what is awaited, or the error that they do not yet; `None` while the requester is
+    /// to wait.
+    fn visible(&mut self, awaited: &mut Awaited) -> Option<Result<u64, ApiError>> {
+        if awaited.files && self.sources.configured.is_reading() {
+            awaited.mark = None;
+            return None;
         }
-        Some(self.progress.generation())
+        // Behind the last route of the files.
+        if awaited.mark.is_none() {
+            awaited.since = Instant::now();
+        }
+        let mark = awaited.mark.get_or_insert_with(|| self.control.mark());
+        let is_late = awaited.since.elapsed() >= LONGEST_WAIT;
+        if !self.control.shows(mark) {
+            let words = "done, but packets do not follow it yet: tables are being built";
+            return is_late.then(|| Err(ApiError::new(Code::NotVisible, words)));
+        }
+        if awaited.builds && self.control.is_building() && !is_late {
+            return None;
+        }
+        Some(Ok(self.progress.generation()))
     }
 
     fn committed(&mut self, committed: Result<Committed, UpdateError>) {

@@ -1,5 +1,6 @@
 //! Route sources: the kernel, the configured ones, and commands. Configured sources are opened, read, and exchanged while
-//! the router runs.
+//! the router runs. Routes of sources that are taken away stay until the files that were opened meanwhile are read: packets
+//! find a route at any moment.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::RawFd;
@@ -7,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use fingerpost_route::bgp::ribs::Limits;
 use fingerpost_route::source::{
-    RouteSource, SessionSpec, SourceError, SourceKind, SourceSpec, Transport, file, find,
+    RouteSource, SessionSpec, SourceError, SourceKind, SourceSpec, Transport, find,
 };
 use fingerpost_route::{Control, Durations, RouteEvent, RouteUpdate, SourceId};
 use tracing::warn;
@@ -16,7 +17,8 @@ use super::export::Exporter;
 use super::kernel::KernelSource;
 use super::sessions::{self, Listener, Player, SeatReport, Turn};
 use super::static_routes::{Probes, StaticRoutes};
-use crate::config::{Listen, Source, readable};
+use super::table_file::TableFile;
+use crate::config::{Listen, Source};
 
 /// Time for which routes stay without a session, unless configured: as long as a restart of a large router's daemons takes.
 const STALE_AFTER: Duration = Duration::from_secs(120);
@@ -29,8 +31,8 @@ pub(super) struct Fed {
 
 /// How it is fed.
 enum By {
-    /// It was read to its end.
-    Reading(SourceId),
+    /// The file, until it is read to its end.
+    File(SourceId, Option<TableFile>),
     Static(StaticRoutes),
     Sessions(Box<Listener>),
     Replay(SourceId, Box<Player>),
@@ -86,7 +88,8 @@ impl Sources {
             match &mut fed.by {
                 By::Sessions(listener) => listener.committed(all, now),
                 By::Replay(_, player) => player.committed(all, now),
-                By::Reading(_) | By::Static(_) => {}
+                By::File(_, Some(file)) if all => file.all_seen(),
+                By::File(..) | By::Static(_) => {}
             }
         }
     }
@@ -96,6 +99,8 @@ impl Sources {
 #[derive(Default)]
 pub(super) struct Configured {
     pub(super) fed: Vec<Fed>,
+    /// Those that were taken away, whose routes stay while files are read.
+    leaving: Vec<Leaving>,
     idle: Idle,
     /// Static routes in the kernel, by their protocol number.
     exporters: BTreeMap<u8, Exporter>,
@@ -103,6 +108,13 @@ pub(super) struct Configured {
     unexported: bool,
     /// Changes of links and addresses when the exporters looked last.
     looked: (u64, u64),
+}
+
+/// Number of a source that was taken away, with its kind and distance.
+struct Leaving {
+    kind: &'static str,
+    distance: u8,
+    id: SourceId,
 }
 
 /// Numbers by kind and distance: a number cannot be returned, but it can be used again.
@@ -170,12 +182,22 @@ impl Configured {
     fn turn(&mut self, control: &mut Control, now: Instant, probes: &mut Probes) -> usize {
         let Self { fed, idle, unexported, .. } = self;
         let mut taken = 0;
-        for fed in fed {
+        // One file a turn.
+        let mut file_until = Some(TableFile::until());
+        for Fed { source, by } in fed {
             let number = &mut |control: &mut Control, settings: &sessions::Settings| {
                 idle.number(control, settings.kind, settings.distance)
             };
-            match &mut fed.by {
-                By::Reading(_) => {}
+            match by {
+                By::File(id, file) => {
+                    let Some((reading, until)) = file.as_mut().zip(file_until) else { continue };
+                    file_until = None;
+                    let (routes, ended) = reading.turn(control, *id, &source.kind, until);
+                    taken += routes;
+                    if ended {
+                        *file = None;
+                    }
+                }
                 By::Static(routes) => {
                     let changed = routes.turn(control, now, probes);
                     *unexported |= changed > 0;
@@ -187,7 +209,44 @@ impl Configured {
                 }
             }
         }
+        self.let_leave(control);
         taken
+    }
+
+    /// Whether routes of a file are still to be taken.
+    pub(super) fn is_reading(&self) -> bool {
+        self.fed.iter().any(|fed| matches!(fed.by, By::File(_, Some(_))))
+    }
+
+    /// Whether routes of a file are there that may be taken.
+    pub(super) fn is_behind(&self) -> bool {
+        self.fed.iter().any(|fed| match &fed.by {
+            By::File(_, Some(file)) => file.is_behind(),
+            _ => false,
+        })
+    }
+
+    /// Takes all routes of files, and waits for them.
+    pub(super) fn read_files(&mut self, control: &mut Control) {
+        for fed in &mut self.fed {
+            if let By::File(id, file) = &mut fed.by
+                && let Some(file) = file.take()
+            {
+                file.take_all(control, *id, &fed.source.kind);
+            }
+        }
+    }
+
+    /// Withdraws the routes of sources that were taken away, once no file is read any more.
+    fn let_leave(&mut self, control: &mut Control) {
+        if self.is_reading() {
+            return;
+        }
+        for Leaving { kind, distance, id } in self.leaving.drain(..) {
+            control.handle(id, RouteEvent::StartOfTable);
+            control.handle(id, RouteEvent::EndOfTable);
+            self.idle.numbers.push((kind, distance, id));
+        }
     }
 
     /// Has the kernel have the static routes that it is to have.
@@ -237,7 +296,7 @@ impl Configured {
         self.exporters.values().for_each(Exporter::keep);
     }
 
-    /// Reads a source to its end, or listens for its peers.
+    /// Opens a source: begins to read its file, or listens for its peers.
     ///
     /// # Errors
     /// When it cannot be opened: nothing changed then. One that breaks off later is used as far as it
@@ -265,23 +324,23 @@ impl Configured {
             self.fed.push(Fed { source: source.clone(), by: By::Replay(id, Box::new(player)) });
             return Ok(());
         }
+        if kind.transport == Transport::File {
+            let file = read_file(control, source)?;
+            let id = self.idle.number(control, kind, distance);
+            self.fed.push(Fed { source: source.clone(), by: By::File(id, Some(file)) });
+            return Ok(());
+        }
         let mut open = open(control, source)?;
         let id = self.idle.number(control, kind, distance);
-        let mut by = By::Reading(id);
-        if kind.transport == Transport::None {
-            let mut routes = StaticRoutes::new(id);
-            routes.set(control, static_routes(open.as_mut()), source.probe());
-            by = By::Static(routes);
-            self.unexported = true;
-        } else {
-            read_all(control, source, id, open.as_mut());
-        }
-        self.fed.push(Fed { source: source.clone(), by });
+        let mut routes = StaticRoutes::new(id);
+        routes.set(control, static_routes(open.as_mut()), source.probe());
+        self.unexported = true;
+        self.fed.push(Fed { source: source.clone(), by: By::Static(routes) });
         Ok(())
     }
 
-    /// Reads a source again in the place of `at`: routes that it no longer has are withdrawn. Of a source with sessions
-    /// those that begin from now on have the new settings.
+    /// Opens a source again in the place of `at`: routes that it no longer has are withdrawn once it is read. Of a source
+    /// with sessions those that begin from now on have the new settings.
     ///
     /// # Errors
     /// When it cannot be opened: nothing changed then.
@@ -300,10 +359,7 @@ impl Configured {
                 **player = play(source)?;
                 player.begin(control, *id);
             }
-            By::Reading(id) => {
-                let mut open = open(control, source)?;
-                read_all(control, source, *id, open.as_mut());
-            }
+            By::File(_, file) => *file = Some(read_file(control, source)?),
             By::Static(routes) => {
                 let mut open = open(control, source)?;
                 routes.set(control, static_routes(open.as_mut()), source.probe());
@@ -345,24 +401,22 @@ impl Configured {
         Ok(())
     }
 
-    /// Takes a source away with its routes.
+    /// Takes a source away with its routes; these stay while a file is read.
     pub(super) fn remove(&mut self, control: &mut Control, at: usize) {
         let Fed { source, by } = self.fed.remove(at);
         let kind = kind_of(&source);
         let distance = source.distance.unwrap_or(kind.distance);
         let ids = match by {
-            By::Reading(id) | By::Replay(id, _) => vec![id],
+            By::File(id, _) | By::Replay(id, _) => vec![id],
             By::Static(routes) => {
                 self.unexported = true;
                 vec![routes.id()]
             }
             By::Sessions(listener) => listener.close().collect(),
         };
-        for id in ids {
-            control.handle(id, RouteEvent::StartOfTable);
-            control.handle(id, RouteEvent::EndOfTable);
-            self.idle.numbers.push((kind.name, distance, id));
-        }
+        let leaving = ids.into_iter().map(|id| Leaving { kind: kind.name, distance, id });
+        self.leaving.extend(leaving);
+        self.let_leave(control);
     }
 
     /// Whether the source of this number was taken away.
@@ -372,11 +426,14 @@ impl Configured {
 
     /// State of the source of this number, if it is a configured one.
     pub(super) fn state(&self, number: usize, now: Instant) -> Option<ConfiguredState> {
+        if let Some(left) = self.leaving.iter().find(|left| left.id.index() == number) {
+            return Some(ConfiguredState { kind: left.kind, seat: None, exported: None });
+        }
         self.fed.iter().find_map(|fed| {
             let kind = kind_of(&fed.source).name;
             let (mut seat, mut exported) = (None, None);
             let id = match &fed.by {
-                By::Reading(id) => *id,
+                By::File(id, _) => *id,
                 By::Static(routes) => {
                     exported = self.export_state(&fed.source, routes);
                     routes.id()
@@ -466,16 +523,10 @@ fn open(control: &Control, source: &Source) -> Result<Opened, SourceError> {
     (kind_of(source).open)(&SourceSpec { name, routes, links, peer, ..SourceSpec::default() })
 }
 
-/// Checks that the file of a source can be read: feeding a source only reports it, and goes without.
-///
-/// # Errors
-/// Why it cannot be read.
-pub(super) fn check_file(source: &Source) -> Result<(), SourceError> {
-    let Some(path) = source.path.as_ref().filter(|_| kind_of(source).transport == Transport::File)
-    else {
-        return Ok(());
-    };
-    readable(path).map_err(|error| SourceError::io(&path.display().to_string(), &error))
+/// Begins to read the file of a source.
+fn read_file(control: &Control, source: &Source) -> Result<TableFile, SourceError> {
+    let path = source.path.as_ref().expect("checked with the configuration");
+    TableFile::open(path, open(control, source)?)
 }
 
 /// Opens the files of a replay.
@@ -483,22 +534,4 @@ fn play(source: &Source) -> Result<Player, SourceError> {
     let (peer, speed) = (source.peer_choice(), source.replay_speed());
     let files = source.path.iter().chain(&source.updates).cloned().collect();
     Player::open(kind_of(source), &SourceSpec { peer, speed, ..SourceSpec::default() }, files)
-}
-
-/// Reads all routes of an open source.
-fn read_all(control: &mut Control, source: &Source, id: SourceId, open: &mut dyn RouteSource) {
-    let sink = &mut |event| control.handle(id, event);
-    let ended = match &source.path {
-        Some(path) => file::feed(open, path, sink),
-        None => open.input(&[], Instant::now(), sink).and_then(|_| open.finish(sink)),
-    };
-    // What could be read is used; the rest is reported.
-    if let Err(error) = ended {
-        warn!(target: "source", source = source.kind, "source {}: {error}", source.kind);
-    }
-    let rejected = open.rejected();
-    if rejected.count > 0 {
-        let samples = rejected.samples.join("; ");
-        warn!(target: "source", source = source.kind, rejected = rejected.count, "source {}: {} rejected: {samples}", source.kind, rejected.count);
-    }
 }

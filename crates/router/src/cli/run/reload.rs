@@ -66,6 +66,9 @@ fn read_again(file: &Path, requests: &Requests) {
             info!(target: "config", "{name} read again:");
             changes.iter().for_each(|change| info!(target: "config", "{change}"));
         }
+        Err(error) if [Code::Unsaved, Code::NotVisible].contains(&error.code) => {
+            warn!(target: "config", "{name} read again: {error}");
+        }
         Err(error) => {
             let error_alone = Detail { message: error.message, place: error.place };
             let all = if error.errors.is_empty() { vec![error_alone] } else { error.errors };
@@ -88,7 +91,9 @@ fn changes(file: &Path, requests: &Requests) -> Result<Vec<ConfigChange>, ApiErr
     for what in Config::former_names_of(file, &text) {
         warn!(target: "config", "{what}");
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(failed)?;
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    // The change is waited for.
+    let runtime = runtime.enable_time().build().map_err(failed)?;
     let wanted = ConfigApply { file: name.clone(), text, confirm_s: None };
     Ok(runtime.block_on(apply(requests, wanted, Requester::daemon("SIGHUP")))?.changes)
 }

@@ -13,6 +13,7 @@ use super::features::Ready;
 use super::saving::redefined;
 use super::{Daemon, View};
 use crate::api::access::Requester;
+use crate::api::backend::{Awaited, Backend, Job, Made};
 use crate::api::config::{ConfigApplied, ConfigApply, ConfigEntry, ConfigShown};
 use crate::api::error::{ApiError, Code, Detail};
 use crate::api::model::{AlgorithmChange, ConfigChange, ConfigText};
@@ -21,8 +22,11 @@ use crate::config::{Cluster, Config, Interface, Source};
 use crate::daemon::Said;
 use crate::daemon::features::{Prepared, let_go};
 use crate::daemon::lasting::Before;
-use crate::daemon::sources::{Configured, Sources, check_file};
+use crate::daemon::sources::{Configured, Sources};
 use crate::log;
+
+/// How the items of algorithms begin in differences.
+const ALGORITHM: &str = "fib.algorithm_";
 
 /// What becomes of one configured source.
 enum Step {
@@ -143,6 +147,26 @@ impl Daemon {
         Ok(ConfigApplied { number, changes, confirm_s: wanted.confirm_s })
     }
 
+    /// A configuration that was just applied. Packets are to follow its files and tables, too.
+    pub(super) fn applied(&self, done: ConfigApplied) -> Made<ConfigApplied> {
+        let builds = done.changes.iter().any(|change| change.item.starts_with(ALGORITHM));
+        let awaited = Awaited { files: true, builds, ..self.awaited() };
+        Made { done, awaited, written: self.history_written() }
+    }
+
+    /// Waits until the history has the change that was just made. This is ordered in the call that makes the change: an error of
+    /// another one is not its own.
+    pub(super) fn history_written(&self) -> Option<Job<()>> {
+        let flush = self.settings.lasting.flush()?;
+        Some(Box::new(move || {
+            let unsaved = |words| {
+                let words = format!("done, but a restart may not find it: {words}");
+                ApiError::new(Code::Unsaved, words)
+            };
+            flush().map_err(unsaved)
+        }))
+    }
+
     /// A change is refused: the record that was written for it goes.
     fn keep_record(&mut self, wanted: &ConfigApply, error: ApiError) -> ApiError {
         if wanted.confirm_s.is_some() {
@@ -181,12 +205,9 @@ impl Daemon {
             if *name != if family == 4 { &fib.algorithm_v4 } else { &fib.algorithm_v6 }[..] {
                 let change = AlgorithmChange { family: Some(family), name: name.clone() };
                 self.settings.lasting.present.remove(&Subject::Algorithm(Some(family)));
-                // One that cannot hold the table stays wanted, as it would at a start.
-                let pinned = self.pin_algorithm(&change).and_then(|()| {
-                    self.commit_whole();
-                    self.pinned(&change)
-                });
-                if let Err(error) = pinned {
+                // It is built beside. One that cannot hold the table stays wanted, as it would at a start; the log has the
+                // reason.
+                if let Err(error) = self.pin_algorithm(&change) {
                     warn!(target: "config", "{error}");
                 }
             }
@@ -269,8 +290,7 @@ impl Daemon {
                     (configured.feed_again(&mut self.control, at, &source), undo)
                 }
                 Step::Swap(at, source) => {
-                    let fed = check_file(&source);
-                    let fed = fed.and_then(|()| configured.feed(&mut self.control, &source));
+                    let fed = configured.feed(&mut self.control, &source);
                     // Without another one in its place it stays.
                     if fed.is_ok() {
                         gone.push(at);
@@ -401,8 +421,18 @@ impl Running {
     fn changes(&self, new: &Config) -> Vec<ConfigChange> {
         let old = &self.config;
         let mut changes = Changes::default();
-        changes.word("fib.algorithm_v4", &old.fib.algorithm_v4, &new.fib.algorithm_v4, false);
-        changes.word("fib.algorithm_v6", &old.fib.algorithm_v6, &new.fib.algorithm_v6, false);
+        changes.word(
+            &format!("{ALGORITHM}v4"),
+            &old.fib.algorithm_v4,
+            &new.fib.algorithm_v4,
+            false,
+        );
+        changes.word(
+            &format!("{ALGORITHM}v6"),
+            &old.fib.algorithm_v6,
+            &new.fib.algorithm_v6,
+            false,
+        );
         let knobs = |config: &Config| format!("{:?}", config.fib.knobs);
         changes.word("fib.knobs", &knobs(old), &knobs(new), false);
         let neighbors = |config: &Config| -> Vec<String> {

@@ -35,7 +35,7 @@ use tracing::{info, warn};
 use super::settings::{Progress, Settings};
 use super::{Control, Daemon, Interfaces, RunningGraph, Sources, Workers, report, turns};
 use crate::api::access::Requester;
-use crate::api::backend::{Backend, Deleted, Job, Kept, Preparation, Queue};
+use crate::api::backend::{Awaited, Backend, Deleted, Job, Kept, Made, Preparation, Queue};
 use crate::api::cluster::{ClusterStatus, Drain, ParameterChange};
 use crate::api::config::{ConfigApplied, ConfigApply, ConfigEntry, ConfigShown};
 use crate::api::error::{ApiError, Code};
@@ -172,8 +172,13 @@ impl Backend for Daemon {
         self.set_route(change)
     }
 
-    fn visible(&mut self, since: Instant) -> Option<u64> {
-        Self::visible(self, since)
+    fn awaited(&self) -> Awaited {
+        let mark = Some(self.control.mark());
+        Awaited { mark, since: Instant::now(), files: false, builds: false }
+    }
+
+    fn visible(&mut self, awaited: &mut Awaited) -> Option<Result<u64, ApiError>> {
+        Self::visible(self, awaited)
     }
 
     fn open_routes(
@@ -354,10 +359,11 @@ impl Backend for Daemon {
         wanted: &ConfigApply,
         by: Requester,
         prepared: u64,
-    ) -> Result<ConfigApplied, ApiError> {
+    ) -> Result<Made<ConfigApplied>, ApiError> {
         self.settings.lasting.begin();
         let preparing = self.requests.preparations.take(prepared);
-        self.apply(wanted, by, preparing.as_ref().and_then(features::prepared))
+        let done = self.apply(wanted, by, preparing.as_ref().and_then(features::prepared))?;
+        Ok(self.applied(done))
     }
 
     fn record_config(&mut self, wanted: &ConfigApply) -> Result<Option<Job<()>>, ApiError> {
@@ -372,25 +378,16 @@ impl Backend for Daemon {
         }))
     }
 
-    fn confirm_config(&mut self, by: &Requester) -> Result<ConfigEntry, ApiError> {
+    fn confirm_config(&mut self, by: &Requester) -> Result<Made<ConfigEntry>, ApiError> {
         self.settings.lasting.begin();
-        self.confirm(by)
+        let done = self.confirm(by)?;
+        Ok(Made { done, awaited: self.awaited(), written: self.history_written() })
     }
 
-    fn undo_config(&mut self, by: &Requester) -> Result<ConfigApplied, ApiError> {
+    fn undo_config(&mut self, by: &Requester) -> Result<Made<ConfigApplied>, ApiError> {
         self.settings.lasting.begin();
-        self.roll_back(&format!("by {by}"))
-    }
-
-    fn flush_history(&self) -> Option<Job<()>> {
-        let flush = self.settings.lasting.flush()?;
-        Some(Box::new(move || {
-            let unsaved = |words| {
-                let words = format!("done, but a restart may not find it: {words}");
-                ApiError::new(Code::Unsaved, words)
-            };
-            flush().map_err(unsaved)
-        }))
+        let done = self.roll_back(&format!("by {by}"))?;
+        Ok(self.applied(done))
     }
 
     fn config_history(&self) -> Vec<ConfigEntry> {

@@ -1,17 +1,23 @@
-//! How long turns of the control thread take while a large table is loaded, changes, is built anew and verified, and while
-//! interfaces come and go; and how soon a change is visible beside builds and comparisons. (An interface that comes or goes
-//! has the kernel's lock of all interfaces for tens of ms, which requests of the router wait for.)
+//! How long turns of the control thread take while a large table is loaded, changes, is built anew and verified, while
+//! interfaces come and go, and while files of a configuration are applied; and how soon a change is visible beside builds,
+//! comparisons and changes without an end. (An interface that comes or goes has the kernel's lock of all interfaces for tens
+//! of ms, which requests of the router wait for.)
 //!
-//! The routes come over FPM, as zebra sends them. The table is one of 50,000 routes; `cargo xtask soak stalls` takes the
-//! full one of `FINGERPOST_DATA`.
+//! The routes come over FPM, as zebra sends them, and by files. The tables are of 50,000 and 100,000 routes; `cargo xtask
+//! soak stalls` takes the full one of `FINGERPOST_DATA`.
 
+use std::fmt::Write as _;
+use std::path::Path as FilePath;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fingerpost_route::{AnyPrefix, MAIN_TABLE, Path, RouteKey, RouteUpdate, Target};
+use fingerpost_tests::bmp::Monitored;
 use fingerpost_tests::configuration::Configuration;
+use fingerpost_tests::folder::Folder;
 use fingerpost_tests::fpm::Zebra;
-use fingerpost_tests::netns::{Line, Router, ip};
-use fingerpost_tests::{patience, soak, tables};
+use fingerpost_tests::netns::{Line, Router, exec, ip, run};
+use fingerpost_tests::{patience, program, soak, soaks, tables};
 use serde_json::Value;
 
 /// Longest turn, in ms of its own CPU time.
@@ -20,8 +26,13 @@ const LONGEST_TURN_MS: f64 = 20.0;
 const VISIBLE_P99_MS: f64 = 1.0;
 /// Such a time on a shared machine. Changes that wait for a build, or for what it cost, take tenths of a second.
 const SHARED_P99_MS: f64 = 50.0;
-/// Routes of the table in the tests.
+/// Routes of the table in the tests, and of tables in files.
 const ROUTES: u32 = 50_000;
+const IN_FILES: u32 = 100_000;
+/// Peers that send changes without an end.
+const PEERS: usize = 6;
+/// Longest time until a route of a command is visible beside changes without an end.
+const LONGEST_CHANGE: Duration = Duration::from_secs(2);
 /// Routes that change together, some hundred times a second.
 const CHANGED: usize = 10;
 /// What zebra sends.
@@ -60,23 +71,228 @@ fn wait_for(router: &Router, routes: usize) {
     }
 }
 
+/// So many prefixes, or those of the full table in a soak.
+fn prefixes(count: u32) -> Vec<AnyPrefix> {
+    if soaks() {
+        let routes = tables::read::<u32>(&tables::data().join("v4-tier1-nh496.txt.xz"));
+        return routes.into_iter().map(|(prefix, _)| AnyPrefix::V4(prefix)).collect();
+    }
+    let prefix = |n: u32| format!("{}.{}.{}.0/24", 64 + n / 65_536, n / 256 % 256, n % 256);
+    (0..count).map(|n| AnyPrefix::parse(&prefix(n)).expect("a prefix")).collect()
+}
+
 /// The routes of the test, or the full table in a soak.
 fn table() -> Vec<RouteUpdate> {
-    let prefixes: Vec<AnyPrefix> = match soak(Duration::ZERO).is_zero() {
-        true => {
-            let prefix = |n: u32| format!("{}.{}.{}.0/24", 64 + n / 65_536, n / 256 % 256, n % 256);
-            (0..ROUTES).map(|n| AnyPrefix::parse(&prefix(n)).expect("a prefix")).collect()
-        }
-        false => {
-            let routes = tables::read::<u32>(&tables::data().join("v4-tier1-nh496.txt.xz"));
-            routes.into_iter().map(|(prefix, _)| AnyPrefix::V4(prefix)).collect()
-        }
-    };
     let route = |prefix| {
         let key = RouteKey { table: MAIN_TABLE, prefix, metric: 0 };
         RouteUpdate::new(key, Target::Blackhole)
     };
-    prefixes.into_iter().map(route).collect()
+    prefixes(ROUTES).into_iter().map(route).collect()
+}
+
+/// An address of a prefix.
+fn address_in(prefix: &AnyPrefix) -> String {
+    let text = prefix.to_string();
+    text.split_once('/').expect("address and length").0.to_owned()
+}
+
+/// The longest prefix that holds an address; `None` where the live lookup has no route for it.
+fn found(namespace: &str, address: &str) -> Option<String> {
+    let program = program().expect("it runs");
+    // It fails where there is no route.
+    let answer = exec(namespace, &format!("{} route get {address} --json", program.display()));
+    let answer: Value = serde_json::from_slice(&answer.stdout).expect("the answer is JSON");
+    (answer["nexthop"] != 0).then(|| answer["prefix"].as_str().expect("a prefix").to_owned())
+}
+
+/// Asserts that packets to an address follow the route of this prefix.
+fn follows(router: &Router, (address, prefix): &(String, String)) {
+    let answer: Value = router.ask(&format!("route get {address}"));
+    assert!(answer["agrees"] == true && answer["prefix"] == **prefix, "{answer}");
+}
+
+/// Asserts that no turn took long so far.
+fn no_long_turn(router: &Router, what: &str) {
+    let status = status(router);
+    println!("{what}: {}", shown(&status));
+    let longest = status["turns"]["cpu"]["longest_ms"].as_f64().expect("a time");
+    assert!(longest <= LONGEST_TURN_MS, "{what}: {longest} ms: {}", status["turns"]);
+}
+
+/// Writes a table as text.
+fn write_table(path: &FilePath, prefixes: &[AnyPrefix]) {
+    let mut text = String::new();
+    for (n, prefix) in prefixes.iter().enumerate() {
+        writeln!(text, "{prefix} 10.0.2.{}", 2 + n % 8).expect("memory takes it");
+    }
+    std::fs::write(path, text).expect("the folder can be written");
+}
+
+#[test]
+fn a_table_in_a_file_is_applied_and_exchanged_without_a_stall() {
+    let Some(line) = Line::new(&[]) else { return };
+    let r = &line.router;
+    let folder = Folder::new(&format!("{r}-files"));
+    let prefixes = prefixes(IN_FILES);
+    let third = prefixes.len() / 3;
+    // The middle third is in both.
+    let parts = [&prefixes[..2 * third], &prefixes[third..]];
+    let files = ["first.txt", "second.txt"].map(|name| folder.path().join(name));
+    files.iter().zip(parts).for_each(|(path, part)| write_table(path, part));
+    let configuration = |name: &str, file: Option<&FilePath>| {
+        let source = file.map_or(String::new(), |file| {
+            format!("[[source]]\nkind = \"file\"\npath = {:?}\n", file.display().to_string())
+        });
+        let path = folder.path().join(name);
+        let text = format!("[[source]]\nkind = \"kernel\"\n{source}");
+        std::fs::write(&path, text).expect("the folder can be written");
+        path.display().to_string()
+    };
+    let empty = configuration("empty.toml", None);
+    let router = Router::start(r, &empty, 2);
+    let apply = |file: &str| {
+        let began = Instant::now();
+        let _: Value = router.ask(&format!("config apply {file}"));
+        println!("{file} is applied in {:.1?}", began.elapsed());
+    };
+    let of = |at: usize| (address_in(&prefixes[at]), prefixes[at].to_string());
+    let (middle, last) = (of(third + third / 2), of(prefixes.len() - 1));
+
+    apply(&configuration("first.toml", Some(&files[0])));
+    // The reply comes once packets follow the table.
+    follows(&router, &middle);
+    no_long_turn(&router, "a file");
+
+    // Routes that both files have are there at every moment.
+    let second = configuration("second.toml", Some(&files[1]));
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let looks = scope.spawn(|| {
+            let mut looks = 0;
+            while !ended.load(Ordering::Relaxed) {
+                assert_eq!(found(r, &middle.0).as_ref(), Some(&middle.1));
+                looks += 1;
+            }
+            looks
+        });
+        apply(&second);
+        follows(&router, &last);
+        ended.store(true, Ordering::Relaxed);
+        println!("{} looks meanwhile", looks.join().expect("the route is there"));
+    });
+    let until = Instant::now() + patience(Duration::from_secs(60));
+    while found(r, &of(0).0).is_some() {
+        assert!(Instant::now() < until, "routes of the first file stay");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    no_long_turn(&router, "another file");
+
+    // A file that cannot be read is refused, and the routes stay.
+    let unread = configuration("unread.toml", Some(folder.path()));
+    let words = format!("{} config apply {unread}", program().expect("it runs").display());
+    let refused = exec(r, &words);
+    assert!(!refused.status.success(), "{refused:?}");
+    let routes = status(&router)["routes_v4"].as_u64().expect("a count");
+    assert!(routes >= parts[1].len() as u64, "{routes}");
+    follows(&router, &last);
+    // It is taken away.
+    apply(&empty);
+    no_long_turn(&router, "no file");
+    let verified: Value = router.ask("fib verify");
+    assert_eq!(verified["mismatches"], 0, "{verified}");
+    router.stop();
+}
+
+#[test]
+fn tables_by_mrt_and_bmp_are_loaded_without_a_stall() {
+    let Some(line) = Line::new(&[]) else { return };
+    let r = &line.router;
+    let folder = Folder::new(&format!("{r}-kinds"));
+    let prefixes = prefixes(ROUTES);
+    let text = folder.path().join("table.txt");
+    write_table(&text, &prefixes);
+    let dump = folder.file("table.mrt");
+    let program = program().expect("it runs").display().to_string();
+    run(r, &format!("{program} table convert {} --to mrt --peers 4 -o {dump}", text.display()));
+    let start = |source: &str| {
+        let text = format!("[[source]]\nkind = \"kernel\"\n[[source]]\n{source}\n");
+        Router::start(r, &folder.write("router.toml", &text), 2)
+    };
+
+    let router = start(&format!("kind = \"mrt\"\npath = {dump:?}\nspeed = \"max\""));
+    wait_for(&router, prefixes.len());
+    no_long_turn(&router, "mrt");
+    router.stop();
+
+    let socket = folder.path().join("bmp.sock");
+    let router = start(&format!("kind = \"bmp\"\nlisten = {:?}", socket.display().to_string()));
+    let mut monitored = Monitored::connect(&socket);
+    monitored.up(1);
+    for (n, prefix) in (0u8..8).cycle().zip(&prefixes) {
+        monitored.announce(1, *prefix, [10, 0, 2, 2 + n].into(), 2);
+    }
+    wait_for(&router, prefixes.len());
+    no_long_turn(&router, "bmp");
+    // All of them go with the peer.
+    monitored.down(1);
+    let until = Instant::now() + patience(Duration::from_secs(60));
+    while status(&router)["routes_v4"].as_u64().expect("a count") > prefixes.len() as u64 / 2 {
+        assert!(Instant::now() < until, "{:#?}", router.said());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    no_long_turn(&router, "bmp, and the loss of its peer");
+    router.stop();
+}
+
+#[test]
+fn a_route_is_visible_soon_beside_changes_without_an_end() {
+    let Some(line) = Line::new(&[]) else { return };
+    let r = &line.router;
+    let socket = std::env::temp_dir().join(format!("{r}-endless.sock"));
+    let config = format!(
+        "[[source]]\nkind = \"kernel\"\n[[source]]\nkind = \"fpm\"\nlisten = {:?}\nacknowledge = false\n",
+        socket.display().to_string()
+    );
+    let config = Configuration::new(r, &config);
+    let router = Router::start(r, &config.path().display().to_string(), 2);
+    let routes = table();
+    let count = routes.len();
+    let ended = AtomicBool::new(false);
+    let times = std::thread::scope(|scope| {
+        // Several peers, each as fast as the router takes its routes: there are always changes that wait.
+        for part in routes.chunks(count.div_ceil(PEERS)) {
+            let mut zebra = Table { zebra: Zebra::connect(&socket), routes: part.to_vec() };
+            let ended = &ended;
+            scope.spawn(move || {
+                for turn in 0.. {
+                    if ended.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    zebra.send(0..zebra.routes.len(), turn);
+                }
+            });
+        }
+        wait_for(&router, count);
+        let change = |n: u8| {
+            let began = Instant::now();
+            let _: Value = router.ask(&format!("route replace 203.0.113.{n}/32 blackhole"));
+            let took = began.elapsed();
+            follows(&router, &(format!("203.0.113.{n}"), format!("203.0.113.{n}/32")));
+            took
+        };
+        let mut times: Vec<Duration> = (0..20).map(change).collect();
+        ended.store(true, Ordering::Relaxed);
+        times.sort_unstable();
+        times
+    });
+    let longest = times[times.len() - 1];
+    println!(
+        "a route beside changes: median {:.1?}, longest {longest:.1?}",
+        times[times.len() / 2]
+    );
+    assert!(longest < patience(LONGEST_CHANGE), "{times:?}");
+    no_long_turn(&router, "changes without an end");
+    router.stop();
 }
 
 #[test]
@@ -159,8 +375,7 @@ fn no_turn_of_the_control_thread_takes_long() {
     println!("after {seconds:?} of churn, builds and comparisons: {}", shown(&last));
     let fibs: Vec<Value> = router.ask("fib show");
     println!("{}", fibs[0]);
-    let longest = last["turns"]["cpu"]["longest_ms"].as_f64().expect("a time");
-    assert!(longest <= LONGEST_TURN_MS, "{longest} ms: {}", last["turns"]);
+    no_long_turn(&router, "all of it");
     let p99 = visible["p99_ms"].as_f64().expect("a time");
     let most = if soak(Duration::ZERO).is_zero() { SHARED_P99_MS } else { VISIBLE_P99_MS };
     assert!(p99 <= most, "{visible}");

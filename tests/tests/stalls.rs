@@ -54,6 +54,15 @@ impl Table {
     }
 }
 
+/// Ends the threads of a test when this is dropped, also where the test fails.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 fn status(router: &Router) -> Value {
     let picture: Value = router.ask("top --count 1 --interval 1");
     picture["status"].clone()
@@ -175,9 +184,10 @@ fn a_table_in_a_file_is_applied_and_exchanged_without_a_stall() {
             }
             looks
         });
+        let end = End(&ended);
         apply(&second);
         follows(&router, &last);
-        ended.store(true, Ordering::Relaxed);
+        drop(end);
         println!("{} looks meanwhile", looks.join().expect("the route is there"));
     });
     let until = Instant::now() + patience(Duration::from_secs(60));
@@ -272,6 +282,7 @@ fn a_route_is_visible_soon_beside_changes_without_an_end() {
                 }
             });
         }
+        let end = End(&ended);
         wait_for(&router, count);
         let change = |n: u8| {
             let began = Instant::now();
@@ -281,7 +292,7 @@ fn a_route_is_visible_soon_beside_changes_without_an_end() {
             took
         };
         let mut times: Vec<Duration> = (0..20).map(change).collect();
-        ended.store(true, Ordering::Relaxed);
+        drop(end);
         times.sort_unstable();
         times
     });

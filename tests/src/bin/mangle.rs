@@ -4,14 +4,13 @@
 
 use std::fmt::Write as _;
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpStream};
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
+use std::net::Shutdown;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use fingerpost_lpm::Rng;
+use fingerpost_tests::place::connect;
 
 /// Clients at a time.
 const CLIENTS: u64 = 8;
@@ -174,11 +173,7 @@ fn number(bytes: &mut Vec<u8>, at: usize, rng: &mut Rng) {
 
 /// Sends an input and reads what is answered, for a moment.
 fn converse(place: &str, input: &[u8], ends: bool) -> Result<Vec<u8>> {
-    let mut stream = match place.contains('/') {
-        true => UnixStream::connect(place),
-        false => TcpStream::connect(place).map(|stream| UnixStream::from(OwnedFd::from(stream))),
-    }
-    .with_context(|| place.to_owned())?;
+    let mut stream = connect(place).with_context(|| place.to_owned())?;
     stream.set_read_timeout(Some(FIRST))?;
     stream.set_write_timeout(Some(Duration::from_millis(200)))?;
     // The server may have had enough, here and below.

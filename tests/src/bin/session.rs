@@ -4,14 +4,13 @@
 //! so many connections and sends that text on each, and then a byte every second.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
+use std::net::{Shutdown, TcpListener};
 use std::process::ExitCode;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use fingerpost_tests::place::connect;
 
 fn main() -> ExitCode {
     match run() {
@@ -33,7 +32,7 @@ fn run() -> Result<()> {
     if place == "echo" {
         return echo(&std::env::args().nth(2).context("see the head of session.rs")?);
     }
-    let mut stream = connect(&place)?;
+    let mut stream = connect(&place).with_context(|| place.clone())?;
     let mut sending = stream.try_clone()?;
     let sender = std::thread::spawn(move || {
         // The other end may have had enough.
@@ -53,15 +52,6 @@ fn run() -> Result<()> {
     Ok(())
 }
 
-/// Connects to an address and port, or to the path of a Unix socket.
-fn connect(place: &str) -> Result<UnixStream> {
-    match place.contains('/') {
-        true => UnixStream::connect(place),
-        false => TcpStream::connect(place).map(|stream| UnixStream::from(OwnedFd::from(stream))),
-    }
-    .with_context(|| place.to_owned())
-}
-
 fn echo(addr: &str) -> Result<()> {
     let listener = TcpListener::bind(addr).with_context(|| addr.to_owned())?;
     for stream in listener.incoming() {
@@ -78,7 +68,7 @@ fn echo(addr: &str) -> Result<()> {
 fn crowd(place: &str, count: &str, text: &str) -> Result<()> {
     let mut open = Vec::new();
     for _ in 0..count.parse::<usize>()? {
-        let mut stream = connect(place)?;
+        let mut stream = connect(place).with_context(|| place.to_owned())?;
         // The other end may have had enough.
         let _ = stream.write_all(text.as_bytes());
         open.push(stream);

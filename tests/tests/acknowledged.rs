@@ -8,8 +8,8 @@ use std::time::Duration;
 use fingerpost_route::netlink::Request;
 use fingerpost_tests::configuration::Configuration;
 use fingerpost_tests::netns::{Line, Router, command, conserved, run};
+use fingerpost_tests::patience;
 use fingerpost_tests::traffic::own_every_address;
-use fingerpost_tests::{patience, soak};
 
 /// Sender and receiver of numbered packets.
 const TRANSFER: &str = env!("CARGO_BIN_EXE_transfer");
@@ -92,7 +92,7 @@ fn packets_follow_what_is_acknowledged(path: &str) {
     // The neighbor is known: no packet waits for it, or is dropped then.
     run(&line.source, "ping -c 2 -i 0.2 -W 2 10.0.2.2");
 
-    let longest = 60 + soak(Duration::ZERO).as_secs();
+    let longest = patience(Duration::from_secs(60)).as_secs();
     let receiver = transfer(&line.destination, &format!("count 0.0.0.0:7100 1 {longest}"));
     router
         .wait_for("a receiver", |_| run(&line.destination, "cat /proc/net/udp").contains(":1BBC "));

@@ -126,6 +126,8 @@ impl<A: Addr> Backlog<A> {
         self.unlisted += self.notes.len() + more;
         self.notes.clear();
         self.walk = None;
+        // What was taken last may not be applied.
+        self.taken = self.seen;
         self.shrink();
     }
 
@@ -258,6 +260,18 @@ mod tests {
         backlog.take(usize::MAX, all(NextHopId(9)));
         backlog.show_taken();
         assert!(backlog.is_empty() && backlog.shows(backlog.noted()));
+    }
+
+    #[test]
+    fn what_was_taken_and_not_applied_is_not_shown() {
+        let mut backlog = Backlog::<u32>::default();
+        backlog.push(prefix(1), NextHopId(1));
+        backlog.take(usize::MAX, all(NextHopId(9)));
+        backlog.unlist(1);
+        (0..50).for_each(|n| backlog.push(prefix(n), NextHopId(1)));
+        backlog.take(30, all(NextHopId(9)));
+        backlog.show_taken();
+        assert!(!backlog.shows(1));
     }
 
     #[test]

@@ -67,6 +67,11 @@ impl InKernel {
         known: &Known<'_>,
         changed: bool,
     ) -> (Vec<String>, bool) {
+        let now = Instant::now();
+        let reach = &mut self.reach;
+        let follow =
+            |members: &_, leaving: &_| reach.follow((members, leaving), known.membership, now);
+        let changed = known.ports.found(follow) || changed;
         let mut links = control.links();
         let found = links.find(|(_, _, state)| state.name == self.interface && state.up);
         let Some((link, ..)) = found else {
@@ -74,11 +79,6 @@ impl InKernel {
             self.host = None;
             return (Vec::new(), false);
         };
-        let now = Instant::now();
-        let reach = &mut self.reach;
-        let follow =
-            |members: &_, leaving: &_| reach.follow((members, leaving), known.membership, now);
-        let changed = known.ports.found(follow) || changed;
         let is_whole = |host: &Host| host.link() == link && !host.is_due(now);
         let is_whole = !changed && self.host.as_ref().is_some_and(is_whole);
         let mut lost = false;

@@ -6,23 +6,20 @@
 use std::io;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use fingerpost_route::source::file::FileReader;
 use fingerpost_route::source::{Rejected, RouteSource, SourceError};
 use fingerpost_route::{Control, RouteEvent, SourceId};
 use tracing::warn;
 
+use super::sessions::{BURST, MOST_UNSEEN};
 use crate::privilege;
 
 /// Routes of a piece: less than a millisecond's work.
 const PIECE: usize = 512;
 /// Pieces that wait for the control thread: more than it takes between two turns without other events.
 const MOST_WAITING: usize = 64;
-/// Time that one turn takes routes for.
-const BURST: Duration = Duration::from_millis(4);
-/// Most routes that are not visible while more are taken, as of sessions.
-const MOST_UNSEEN: usize = 262_144;
 
 /// Routes of a file in the order of its lines, or its end.
 enum Piece {
@@ -62,7 +59,8 @@ impl TableFile {
         self.next.is_some() && self.unseen < MOST_UNSEEN
     }
 
-    /// Takes routes until `until`, or all that are there. Returns how many those were, and whether the file has ended.
+    /// Takes routes until `until`, or all that are there. Returns how many those were, the end of the file
+    /// counted as one, and whether the file has ended.
     pub(super) fn turn(
         &mut self,
         control: &mut Control,
@@ -76,7 +74,8 @@ impl TableFile {
                 Ok(piece) => piece,
                 Err(TryRecvError::Empty) => return (taken, false),
                 Err(TryRecvError::Disconnected) => {
-                    return (taken, self.broke_off(control, id, kind));
+                    broke_off(control, id, kind);
+                    return (taken + 1, true);
                 }
             };
             match self.take(control, id, kind, piece) {
@@ -101,7 +100,10 @@ impl TableFile {
         loop {
             let ended = match self.pieces.recv() {
                 Ok(piece) => self.take(control, id, kind, piece).is_none(),
-                Err(_) => self.broke_off(control, id, kind),
+                Err(_) => {
+                    broke_off(control, id, kind);
+                    true
+                }
             };
             if ended {
                 return;
@@ -143,13 +145,12 @@ impl TableFile {
             }
         }
     }
+}
 
-    /// The thread has panicked, which printed itself: the routes before are the table.
-    fn broke_off(&mut self, control: &mut Control, id: SourceId, kind: &str) -> bool {
-        warn!(target: "source", source = kind, "source {kind}: the rest of the file is not read");
-        control.handle(id, RouteEvent::EndOfTable);
-        true
-    }
+/// Ends the table after a panic of the thread, which the panic hook has printed: the routes so far are the table.
+fn broke_off(control: &mut Control, id: SourceId, kind: &str) {
+    warn!(target: "source", source = kind, "source {kind}: the rest of the file is not read");
+    control.handle(id, RouteEvent::EndOfTable);
 }
 
 /// Routes for the control thread.

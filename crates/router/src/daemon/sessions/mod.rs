@@ -34,11 +34,12 @@ use tracing::{info, warn};
 use crate::config::Listen;
 use pending::{PendingPeer, PendingPeers};
 pub(super) use player::Player;
+pub(super) use session::MOST_UNSEEN;
 use session::{End, Session};
 use socket::{Socket, Stream};
 
 /// Time that one turn reads for.
-const BURST: Duration = Duration::from_millis(4);
+pub(in crate::daemon) const BURST: Duration = Duration::from_millis(4);
 /// Most sessions at a time of one listening socket, and most peers that are accepted in a turn.
 const MOST_SESSIONS: usize = 64;
 /// Time after which a session in which nothing was sent leaves its seat to another.

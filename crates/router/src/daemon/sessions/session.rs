@@ -13,7 +13,7 @@ use crate::sys;
 /// Bytes that are read at one go: about a thousand routes, a millisecond's work.
 const PIECE_BYTES: usize = 64 << 10;
 /// Most events that are not visible while more is read. A commit that is put off takes a second at most.
-const MOST_UNSEEN: usize = 262_144;
+pub(in crate::daemon) const MOST_UNSEEN: usize = 262_144;
 /// Most bytes that wait to be written while more is read.
 const MOST_OUTPUT: usize = 4 << 20;
 /// A peer that takes no byte for so long while some wait does not read.

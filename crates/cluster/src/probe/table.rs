@@ -112,7 +112,7 @@ impl Table {
             let member = members.iter().find(|member| member.number == number);
             let member = member.map(|member| member.name.clone());
             if node.member != member && number != own {
-                // What the one before announced is not of this one.
+                // Announcements of the former member with this number do not apply to the new one.
                 *node = unknown.clone();
             }
             node.member = member;
@@ -336,7 +336,8 @@ impl Table {
         }
         let reached = self.reached();
         for (number, node) in (0..).zip(&mut self.nodes) {
-            // It may have started again when it is reached, and over another node it announces nothing to this one.
+            // A node that is reached again may have restarted. Reached over a third node only, it sends this one no probes, so
+            // the old state would stay.
             if number != self.local.number && !has(&reached, number) {
                 node.service = Service::Active;
             }

@@ -265,7 +265,7 @@ impl Control {
         self.tables.caught_up()
     }
 
-    /// A mark behind all changes of best routes so far.
+    /// Mark after all best-path changes so far.
     pub fn mark(&self) -> Mark {
         Mark(self.tables.noted())
     }

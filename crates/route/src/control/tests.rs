@@ -107,7 +107,7 @@ impl Lab {
 }
 
 #[test]
-fn who_names_adjacencies_besides_lets_go_before_they_are_reused() {
+fn adjacencies_are_let_go_of_before_their_indices_are_reused() {
     let mut lab = lab();
     lab.neighbor(LEFT, "10.0.1.9", NeighborState::Reachable(mac(1)));
     lab.commit();

@@ -244,7 +244,6 @@ fn a_commit_that_waits_leaves_nothing_to_a_build_that_cannot_catch_up() {
     assert!(commits > 2, "{commits}");
 }
 
-/// A table of `radix` with so many places and changes, whose next structures are built by jobs.
 /// A route whose prefix is behind all others in the order of pieces, while more changes come than a piece takes, and while
 /// a table is built.
 #[test]
@@ -282,6 +281,7 @@ fn a_change_is_shown_though_others_come_without_an_end() {
     }
 }
 
+/// A table of `radix` with so many places and changes, whose next structures are built by jobs.
 fn of_radix(seed: u64, size: (usize, u32)) -> (Fib<u32>, RouteStore<u32>, Jobs, Rng) {
     let (jobs, mut rng, mut store) = (Jobs::default(), Rng::new(seed), RouteStore::new());
     let mut fib = Fib::new(fingerpost_lpm::v4());

@@ -25,7 +25,7 @@ use crate::daemon::lasting::Before;
 use crate::daemon::sources::{Configured, Sources};
 use crate::log;
 
-/// How the items of algorithms begin in differences.
+/// Start of the names of items that are algorithms, in the list of changes.
 const ALGORITHM: &str = "fib.algorithm_";
 
 /// What becomes of one configured source.

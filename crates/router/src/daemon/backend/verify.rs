@@ -52,8 +52,8 @@ enum Part {
 const PARTS: [Part; 4] = [Part::LookupV4, Part::LookupV6, Part::DriverV4, Part::DriverV6];
 
 impl Daemon {
-    /// Begins to compare; all that is known by now is visible first, without a turn that takes as long as a build.
-    /// Readers wait for that as long as packets do.
+    /// Begins to compare. For a client that may change things, what is known by now is committed first, as far as that is cheap;
+    /// one that may only read causes no commit, and waits for the next one as packets do.
     pub(super) fn open_comparison(&mut self, reads_only: bool) -> Session {
         if !reads_only {
             self.control.flush();

@@ -22,8 +22,8 @@ impl Kept {
         Self { stored, records: Vec::new() }
     }
 
-    /// Takes what the store has by now, where the members were `before`. Those of them that it has no more stay for `hold` while
-    /// each `stays`. Returns the members, unless they are as they were.
+    /// Takes what the store has by now, where the members were `before`. Those that the store no longer has are kept for `hold` at
+    /// most, each as long as `stays` returns true for it. Returns the members, unless they are as they were.
     pub(super) fn follow(
         &mut self,
         stored: Arc<Membership>,

@@ -1,8 +1,8 @@
 //! What the host's kernel is to have of the other members of a cluster, and which of these are lost.
 //!
 //! Source: decision 18.
-//! Shape:  a function from the membership to the entries of [`super::host`], and the members that are down for a second, since
-//!         they have joined, or half a minute after the start.
+//! Shape:  a function from the membership to the entries of [`super::host`], and the members that are lost: down for a second,
+//!         not reached since they joined, or still not reached half a minute after the start.
 //! Cost:   a pass over all that the members announce, when that or a member's state has changed.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -84,11 +84,9 @@ pub(super) fn rewrite_plain(
     let Some(sum) = word(ip, at) else { return false };
     let sums = if reply { sums.reverse() } else { sums };
     // UDP may have none.
-    let sum = match sum {
-        0 if protocol == UDP => 0,
-        sum => after(sum, sums.transport),
-    };
-    put(ip, at, sum);
+    if protocol != UDP || sum != 0 {
+        put(ip, at, sent(protocol, after(sum, sums.transport)));
+    }
     let Some(head) = ip.first_chunk_mut::<PLAIN_BYTES>() else { return false };
     let sum = u16::from_be_bytes([head[10], head[11]]);
     head[10..12].copy_from_slice(&after(sum, sums.ip).to_be_bytes());
@@ -132,6 +130,12 @@ fn checksum_at(protocol: u8) -> Option<usize> {
     }
 }
 
+/// A checksum as it is sent: 0 of UDP would be none, and is sent as all ones (RFC 768).
+#[inline(always)]
+fn sent(protocol: u8, sum: u16) -> u16 {
+    if protocol == UDP && sum == 0 { !0 } else { sum }
+}
+
 fn put(bytes: &mut [u8], at: usize, value: u16) {
     if let Some(to) = bytes.get_mut(at..at + 2) {
         to.copy_from_slice(&value.to_be_bytes());
@@ -168,7 +172,7 @@ pub(crate) fn rewrite(ip: &mut [u8], from: FlowId, to: FlowId, ports: bool) {
         if ports {
             sum = update(update(sum, from.sport, to.sport), from.dport, to.dport);
         }
-        put(transport, at, sum);
+        put(transport, at, sent(protocol, sum));
     }
     if ports && transport.len() >= 4 {
         put(transport, 0, to.sport);
@@ -239,6 +243,27 @@ mod tests {
             sport,
             dport,
         })
+    }
+
+    #[test]
+    fn a_checksum_of_udp_never_becomes_none() {
+        let from = FlowId { src: 1, sport: 2, dst: 3, dport: 4 };
+        let to = FlowId { src: 5, sport: 6, ..from };
+        let mut packet = [0; 28];
+        (packet[0], packet[9]) = (0x45, UDP);
+        let after = |sum: u16, plain: bool| {
+            let mut packet = packet;
+            put(&mut packet, 26, sum);
+            match plain {
+                true => drop(rewrite_plain(&mut packet, UDP, to, Sums::new(from, to), false)),
+                false => rewrite(&mut packet, from, to, true),
+            }
+            word(&packet, 26).unwrap()
+        };
+        for plain in [false, true] {
+            assert!((1..=u16::MAX).all(|sum| after(sum, plain) != 0));
+            assert_eq!(after(0, plain), 0, "none stays none");
+        }
     }
 
     proptest! {

@@ -33,9 +33,15 @@ pub(crate) fn time_of_day(now_ns: u64) -> i64 {
 
 /// Seconds with six digits behind the point, as Click writes times.
 pub(crate) fn seconds(ns: i64) -> String {
-    let sign = if ns < 0 { "-" } else { "" };
     let micros = ns.unsigned_abs() / 1000;
+    let sign = if ns < 0 && micros > 0 { "-" } else { "" };
     format!("{sign}{}.{:06}", micros / 1_000_000, micros % 1_000_000)
+}
+
+/// Seconds with nine digits behind the point.
+pub(crate) fn long_seconds(ns: i64) -> String {
+    let (sign, ns) = (if ns < 0 { "-" } else { "" }, ns.unsigned_abs());
+    format!("{sign}{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)
 }
 
 /// Nanoseconds of a decimal number of seconds.
@@ -56,6 +62,8 @@ mod tests {
 
     #[test]
     fn times_are_read_and_written() {
+        assert_eq!([-3_500_000_000, -500].map(seconds), ["-3.500000", "0.000000"]);
+        assert_eq!([-3_500_000_000, 7].map(long_seconds), ["-3.500000000", "0.000000007"]);
         assert_eq!(
             [".5", "1", "0.000001", "2."].map(read_seconds),
             [500_000_000, 1_000_000_000, 1000, 2_000_000_000].map(Some)

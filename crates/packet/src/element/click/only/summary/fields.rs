@@ -8,7 +8,7 @@ use std::net::Ipv4Addr;
 use super::tcp_options::{self, Shown};
 use crate::element::click::icmp_error::v4_codes;
 use crate::element::click::only::annotations::Annotations;
-use crate::element::click::only::clock::{SECOND_NS, read_seconds, seconds};
+use crate::element::click::only::clock::{SECOND_NS, long_seconds, read_seconds, seconds};
 use crate::element::click::only::seen::{Seen, long, word};
 use crate::filter::names;
 use crate::frame::wire::Ip4;
@@ -195,8 +195,8 @@ impl Seen<'_> {
         Some(match field {
             Field::None => return None,
             Timestamp => seconds(a.timestamp_ns),
-            NanoTimestamp => nanos(a.timestamp_ns),
-            FirstNano => nanos(a.first_ns),
+            NanoTimestamp => long_seconds(a.timestamp_ns),
+            FirstNano => long_seconds(a.first_ns),
             Seconds => a.timestamp_ns.div_euclid(SECOND_NS).to_string(),
             Micros => (a.timestamp_ns.rem_euclid(SECOND_NS) / 1000).to_string(),
             MicrosInAll => a.timestamp_ns.div_euclid(1000).to_string(),
@@ -268,8 +268,8 @@ impl Seen<'_> {
             // Error messages have other things there.
             IcmpId | IcmpSeq => {
                 let icmp = self.of(PROTOCOL_ICMP)?;
-                let asks = matches!(icmp.first()?, 0 | 8 | 13..=16);
-                number(word(icmp, if field == IcmpId { 4 } else { 6 }).filter(|_| asks)?)
+                let has_id = matches!(icmp.first()?, 0 | 8 | 13..=16);
+                number(word(icmp, if field == IcmpId { 4 } else { 6 }).filter(|_| has_id)?)
             }
             NextMtu => {
                 let icmp = self.of(PROTOCOL_ICMP)?;
@@ -289,11 +289,6 @@ impl Seen<'_> {
             EthType => format!("{:04X}", word(self.frame, 12).filter(|_| self.network >= 14)?),
         })
     }
-}
-
-/// Nanoseconds as seconds with nine digits behind the point.
-fn nanos(ns: i64) -> String {
-    format!("{}.{:09}", ns.div_euclid(SECOND_NS), ns.rem_euclid(SECOND_NS))
 }
 
 /// Names of the ECN field's values.

@@ -90,8 +90,7 @@ fn evaluate(name: &str, words: &[String], now_ns: u64) -> Result<String, String>
             |a, b| a / b,
         ),
         "idiv" => first_of(&numbers()?, i64::checked_div, |a, b| (a / b).trunc()),
-        "mod" => first_of(&numbers()?, i64::checked_rem, |a, b| a % b),
-        "rem" => first_of(&numbers()?, i64::checked_rem, |a, b| a % b),
+        "mod" | "rem" => first_of(&numbers()?, i64::checked_rem, |a, b| a % b),
         "neg" => match Number::read(one()?)? {
             Number::Whole(whole) => Ok(whole.wrapping_neg().to_string()),
             Number::Real(real) => Ok(shown_real(-real)),

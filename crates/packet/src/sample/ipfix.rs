@@ -81,7 +81,7 @@ const SELECTOR: [(u16, u16); 8] = [
 const SELECTOR_BYTES: usize = 42;
 
 /// `selectorAlgorithm`: random n-out-of-N sampling, the nearest to a random distance with a mean (RFC 5477 8.2.1). Its parameters
-/// are a size and a population; interval and space are those of systematic sampling, which collectors read that know no other.
+/// are a size and a population; interval and space are those of systematic sampling, for collectors that know no other.
 const RANDOM: u16 = 3;
 
 /// `forwardingStatus` (RFC 7270 4.12): unknown, dropped (for no reason that has a number, by a rule, as unroutable, for its TTL),
@@ -96,7 +96,7 @@ const CONSUMED: u8 = 192;
 /// Code of "destination unreachable" for what is prohibited (RFC 1812 5.2.7.1).
 const PROHIBITED: u16 = 13;
 
-/// Longest time without templates: collectors forget them, and one that was restarted has none.
+/// Longest time between templates: a collector may expire them, and has none after a restart.
 const TEMPLATES_MS: u32 = 600_000;
 
 /// Writes messages for one collector.

@@ -208,7 +208,7 @@ pub struct Used {
 }
 
 impl Used {
-    /// What was counted since `before`.
+    /// Counts since `before`.
     #[must_use]
     pub fn since(self, before: Self) -> Self {
         Self {

@@ -44,7 +44,7 @@ impl Received {
         DROPS.iter().copied().zip(self.dropped)
     }
 
-    /// What was counted since `before`, but for samples, which are those of the interface.
+    /// Counts since `before`. Samples are left as they are: they belong to the interface.
     #[must_use]
     pub fn since(mut self, before: &Self) -> Self {
         self.packets = self.packets.saturating_sub(before.packets);

@@ -24,7 +24,7 @@ impl<T: Clone + Default, const N: usize> Chunks<T, N> {
     /// Adds an item with its default value, and gives its place.
     pub(super) fn push(&mut self) -> usize {
         if self.len == self.chunks.len() * N {
-            // Not by way of the stack, which need not hold it.
+            // Made on the heap: a chunk may be larger than the stack.
             let chunk = vec![T::default(); N].into_boxed_slice();
             self.chunks.push(chunk.try_into().unwrap_or_else(|_| unreachable!("N items")));
         }

@@ -3,8 +3,8 @@
 //! Source: Fagin, Nievergelt, Pippenger, Strong, ACM TODS 4(3), 1979. Shape: a directory of segments by the middle bits
 //! of a tag; a segment has 64 cache lines of 8 slots, probed one after the other from the line that the low bits name. A
 //! slot holds the tag (32 bits of the key's hash) and the number of a flow; those of a line that are in use are its first
-//! ones. Cost: a lookup reads the directory and one cache line of a segment, whose tags it compares all at once, and 5 %
-//! of the keys are in the line behind it. A segment that is full is split in two, with what its slots hold and nothing else: growth
+//! ones. Cost: a lookup reads the directory and one cache line of a segment, whose tags it compares all at once; of a
+//! segment that is nearly full, some keys are in lines behind their own. A segment that is full is split in two, with what its slots hold and nothing else: growth
 //! never stops for the whole table, apart from the directory, which is copied when it doubles (4 bytes for some 300
 //! keys). Memory is not given back. Limits: 2^23 segments.
 

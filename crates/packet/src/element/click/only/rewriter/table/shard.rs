@@ -22,7 +22,8 @@ const CHUNK: usize = 1024;
 const CHANCES: usize = 64;
 
 /// Flows that a look for the first to end passes in a list whose head is guaranteed: flows that got a second chance are not
-/// in the order of their last packets.
+/// in the order of their last packets. A flow further behind is not found; the number bounds the cache lines that one look
+/// reads.
 const LOOKS: usize = 16;
 
 /// Flows with the same times, and which are its first and last.
@@ -217,7 +218,7 @@ impl Shard {
         })
     }
 
-    /// The first to end and its time: of all, or of those that nothing guarantees.
+    /// The first to end and its time: of all, or of those that nothing guarantees, as far as [`LOOKS`] reach.
     pub(super) fn first(&mut self, now_ns: Option<u64>) -> Option<(u64, u32)> {
         let mut first = None;
         for list in 0..self.lists.len() {

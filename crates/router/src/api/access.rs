@@ -229,7 +229,7 @@ pub(super) async fn write(
             None => next.run(request).await,
             Some(error) => error.into_response(),
         };
-        let error = response.extensions().get::<ApiError>().map(|error| error.message.clone());
+        let error = response.extensions().get::<ApiError>().cloned();
         // A daemon that is stopping notes nothing any more.
         let subject = noted.take();
         let note =

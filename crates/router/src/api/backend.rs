@@ -51,13 +51,13 @@ pub(crate) type Preparation = (Session, Job<()>);
 /// What packets are to follow before a request is answered.
 #[derive(Clone, Debug)]
 pub(crate) struct Awaited {
-    /// Behind all changes of routes; `None`: not known while files are read.
+    /// Mark behind all changes of routes; `None` while files are read.
     pub(crate) mark: Option<Mark>,
-    /// When the wait for that began.
+    /// Start of the wait for that mark.
     pub(crate) since: Instant,
-    /// Files that are being read are waited for.
+    /// Whether files that are being read are waited for.
     pub(crate) files: bool,
-    /// Tables that are being built are waited for.
+    /// Whether tables that are being built are waited for.
     pub(crate) builds: bool,
 }
 
@@ -247,7 +247,7 @@ pub(crate) trait Backend {
         by: Requester,
         request: String,
         subject: &str,
-        error: Option<String>,
+        error: Option<ApiError>,
     );
 }
 

@@ -39,6 +39,11 @@ pub(crate) enum Code {
 }
 
 impl Code {
+    /// Whether the request was carried out nevertheless.
+    pub(crate) fn is_done(self) -> bool {
+        matches!(self, Self::Unsaved | Self::NotVisible)
+    }
+
     fn status(self) -> StatusCode {
         match self {
             Self::BadRequest => StatusCode::BAD_REQUEST,

@@ -66,7 +66,7 @@ fn read_again(file: &Path, requests: &Requests) {
             info!(target: "config", "{name} read again:");
             changes.iter().for_each(|change| info!(target: "config", "{change}"));
         }
-        Err(error) if [Code::Unsaved, Code::NotVisible].contains(&error.code) => {
+        Err(error) if error.code.is_done() => {
             warn!(target: "config", "{name} read again: {error}");
         }
         Err(error) => {

@@ -433,11 +433,14 @@ impl Backend for Daemon {
         by: Requester,
         request: String,
         subject: &str,
-        error: Option<String>,
+        error: Option<ApiError>,
     ) {
-        if error.is_some() && !self.journal.count_refusal(Instant::now()) {
+        let is_refused = error.as_ref().is_some_and(|error| !error.code.is_done());
+        if is_refused && !self.journal.count_refusal(Instant::now()) {
             return;
         }
+        let refused = if is_refused { "refused: " } else { "" };
+        let error = error.map(|error| error.message);
         let Requester { uid, pid, command } = &by;
         let about = if subject.is_empty() { String::new() } else { format!(": {subject}") };
         match &error {
@@ -450,7 +453,7 @@ impl Backend for Daemon {
             }
             Some(error) => warn!(
                 target: "control", uid, pid, command, request, subject, error,
-                "{by}: {request}: refused: {error}{about}"
+                "{by}: {request}: {refused}{error}{about}"
             ),
         }
         let Requester { uid, pid, command } = by;

@@ -10,6 +10,7 @@ use super::config::{ConfigApply, ConfigRollback};
 use super::log::LogChange;
 use super::model::{AlgorithmChange, ConfigText, NeighborChange, RouteChange};
 use super::source_filters::{FilterChange, FilterList};
+use super::words;
 
 /// Longest subject, in characters.
 const LONGEST: usize = 1000;
@@ -24,7 +25,7 @@ impl Noted {
         let words = document.subject();
         let mut line: String =
             words.chars().take(LONGEST).map(|c| if c.is_control() { '?' } else { c }).collect();
-        if line.len() < words.len() {
+        if words.chars().nth(LONGEST).is_some() {
             line += "...";
         }
         // A request has one body.
@@ -51,16 +52,16 @@ fn word(value: &impl Serialize) -> String {
 
 impl About for RouteChange {
     fn subject(&self) -> String {
-        let mut words = format!("{} {}", word(&self.action), self.prefix);
+        let mut line = format!("{} ", word(&self.action));
         // Writing to a string cannot fail, here and below.
-        for path in &self.paths {
-            let _ = path.gateway.iter().try_for_each(|via| write!(words, " via {via}"));
-            let _ = path.dev.iter().try_for_each(|dev| write!(words, " dev {dev}"));
+        let _ = words::write_route(self, &mut line);
+        if let Some(expires) = self.expires {
+            let _ = write!(line, " expires {expires}");
         }
-        let _ = self.kind.iter().try_for_each(|kind| write!(words, " {kind}"));
-        let _ = self.metric.iter().try_for_each(|metric| write!(words, " metric {metric}"));
-        let _ = self.table.iter().try_for_each(|table| write!(words, " table {table}"));
-        words
+        if self.all {
+            line += " all";
+        }
+        line
     }
 }
 
@@ -145,12 +146,16 @@ mod tests {
             document(&noted);
             noted.take()
         };
-        let text = r#"{"action":"add","prefix":"198.51.100.0/24","paths":[{"gateway":"10.0.2.2"}],"table":7}"#;
+        let text = r#"{"action":"add","prefix":"198.51.100.0/24","paths":[{"gateway":"10.0.2.2","weight":3}],"table":7}"#;
         let route: RouteChange = serde_json::from_str(text).unwrap();
-        assert_eq!(subject(&|noted| noted.set(&route)), "add 198.51.100.0/24 via 10.0.2.2 table 7");
-        let text = r#"{"filter":"bogons","add":["10.0.0.0/8","192.0.2.0/24"],"remove":["a\nb"]}"#;
+        assert_eq!(
+            subject(&|noted| noted.set(&route)),
+            "add 198.51.100.0/24 via 10.0.2.2 weight 3 table 7"
+        );
+        let text =
+            r#"{"filter":"bogons","add":["10.0.0.0/8","192.0.2.0/24"],"remove":["a\nb\u0085"]}"#;
         let filter: FilterChange = serde_json::from_str(text).unwrap();
-        let words = "filter bogons, add 2: 10.0.0.0/8 192.0.2.0/24, delete 1: a?b";
+        let words = "filter bogons, add 2: 10.0.0.0/8 192.0.2.0/24, delete 1: a?b?";
         assert_eq!(subject(&|noted| noted.set(&filter)), words);
         let many = FilterChange { add: vec!["10.0.0.0/8".to_owned(); 5000], ..filter };
         let words = subject(&|noted| noted.set(&many));

@@ -76,7 +76,7 @@ pub(crate) fn neighbor(
 }
 
 /// Writes a route as [`route`] reads it.
-pub(super) fn write_route(change: &RouteChange, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+pub(super) fn write_route(change: &RouteChange, f: &mut impl fmt::Write) -> fmt::Result {
     let RouteChange { prefix, table, metric, mtu, paths, kind, .. } = change;
     f.write_str(prefix)?;
     for PathChange { gateway, dev, weight } in paths {

@@ -61,8 +61,8 @@ pub(crate) struct TcpServed {
 }
 
 impl TcpServed {
-    /// Listens at the address, which the host may get later, by TLS if there are files for it. Requests name it, `localhost` or one of `names`, and have the token
-    /// of the file, if there is one.
+    /// Listens at the address, which the host may get later, by TLS if there are files for it. Requests name it,
+    /// `localhost` or one of `names`, and have the token of the file, if there is one.
     ///
     /// # Errors
     /// When something else listens there, the address is none of a host, or a file is not what it must be.
@@ -138,14 +138,14 @@ impl Token {
     }
 }
 
-/// Warns of a file with a secret that other users may read or replace.
+/// Warns of a file with a secret to which others than its owner have access.
 fn warn_if_open(file: &Path) {
     let mode = file.metadata().map_or(0, |data| data.permissions().mode());
     if mode & 0o077 != 0 {
         let file = file.display();
         warn!(
             target: "control",
-            "[listen] token_file {file}: others than its owner have access (mode {:03o}): chmod 600 {file}",
+            "[listen] token_file {file}: others than its owner have access (mode {:03o}): it should belong to the daemon's user and have mode 600",
             mode & 0o777
         );
     }
@@ -375,7 +375,7 @@ mod tests {
         let (_, lines) =
             captured(|| assert!(made.is("fedcba9876543210") && !made.is("0123456789abcdef")));
         assert!(lines.len() == 2 && lines[0].contains("again"), "{lines:?}");
-        assert!(lines[1].contains("(mode 640): chmod 600"), "{lines:?}");
+        assert!(lines[1].contains("(mode 640)"), "{lines:?}");
         write("short\n", 0o600);
         expire();
         let (_, lines) = captured(|| assert!(made.is("fedcba9876543210")));

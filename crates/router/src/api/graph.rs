@@ -299,7 +299,7 @@ pub(crate) struct WhyAnswer {
 #[into_params(parameter_in = Query)]
 pub(crate) struct GraphQuery {
     /// Seconds for which elements are timed, at most 60; the answer takes as long. Clients that may not change anything have 4
-    /// such requests at one time.
+    /// such requests in progress in all.
     pub(crate) cycles: Option<f64>,
 }
 

@@ -479,7 +479,8 @@ impl Verifying {
 }
 
 /// Compares the lookups of all tables with their routes. This takes a second or two for a full table; routes and packets
-/// do not wait. One at a time; of clients that may not change anything others are refused meanwhile.
+/// do not wait. Clients that may not change anything have one in progress in all; a further one is refused as `busy`. Those of
+/// other clients take turns.
 #[cfg_attr(test, utoipa::path(post, path = "/v1/verify", responses(
     (status = 200, body = Verification), (status = "default", body = ErrorDocument))))]
 async fn verify(

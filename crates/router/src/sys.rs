@@ -26,7 +26,7 @@ const NETLINK_GET_STRICT_CHK: libc::c_int = 12;
 /// The kernel replies before the call that sends returns; it does not where it is out of memory.
 const LONGEST_REPLY: Duration = Duration::from_secs(1);
 
-/// Connections of a listening socket that are not accepted yet.
+/// Most connections of a listening socket that wait to be accepted.
 const LISTEN_QUEUE: libc::c_int = 128;
 
 /// A netlink socket that does not block.

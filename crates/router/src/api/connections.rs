@@ -4,8 +4,8 @@
 //! connection that has waited longest for its client (for a request, or for the rest of one) ends; where none waits, the oldest
 //! whose client does not read its response; then the oldest stream, which its client can request again. One whose request is being
 //! served otherwise never does. So a client that sends its request and reads the response is served however many others do not. A
-//! response that is no stream has a time to be read in, whoever waits. Users have a bound each, and so have all clients of the TCP listener;
-//! those who may only read have one in all, so that there is room for who may change. A stream of another user ends for a
+//! response that is no stream has a time to be read in, whoever waits. Users have a bound each, and so have all clients of
+//! the TCP listener; those who may only read have one in all, so that there is room for who may change. A stream of another user ends for a
 //! newcomer only where that user has more connections.
 
 use std::cmp::Reverse;

@@ -173,10 +173,10 @@ pub(super) fn counts(to: &mut Samples, counts: &Counts) {
         to.count(Id::SamplingSamples, &[interface], *samples);
         to.count(Id::SamplingLost, &[interface], *lost);
     }
-    for (collector, protocol, [datagrams, failed, lost]) in &counts.reported {
+    for (collector, protocol, [datagrams, failed, unsent]) in &counts.reported {
         to.count(Id::SamplingDatagrams, &[collector, protocol], *datagrams);
         to.count(Id::SamplingFailed, &[collector, protocol], *failed);
-        to.count(Id::SamplingUnsent, &[collector, protocol], *lost);
+        to.count(Id::SamplingUnsent, &[collector, protocol], *unsent);
     }
 }
 

@@ -62,7 +62,7 @@ pub(crate) struct Counts {
     pub(crate) builds: [(&'static str, Durations); 2],
     /// Interfaces that sample: packets, samples and lost samples.
     pub(crate) sampled: Vec<(String, [u64; 3])>,
-    /// Collectors with their protocols: datagrams, and those that could not be sent.
+    /// Collectors with their protocols: datagrams, datagrams that could not be sent, and samples that were not sent.
     pub(crate) reported: Vec<(String, &'static str, [u64; 3])>,
 }
 

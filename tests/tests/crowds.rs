@@ -248,6 +248,8 @@ fn slow_readers_of_routes_leave_room_for_others() {
         lab.served(user, "route show");
         lab.served(0, "route replace 203.0.113.0/24 blackhole");
     }
+    // A list that gave its place to another ends its connection a moment later.
+    std::thread::sleep(patience(Duration::from_secs(3)));
     // Readers have 24 lists at most.
     let left: usize = crowds.into_iter().map(Crowd::end).sum();
     assert!(left <= 24, "{left}");

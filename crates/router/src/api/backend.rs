@@ -132,11 +132,13 @@ pub(crate) trait Backend {
     /// Generation in which packets follow what is awaited, or the error that they do not yet; `None` while the requester is to
     /// wait.
     fn visible(&mut self, awaited: &mut Awaited) -> Option<Result<u64, ApiError>>;
-    /// Begins a list of the routes of this moment; `reader`: the user, if its client may not change anything.
+    /// Begins a list of the routes of this moment; `reader`: the user, if its client may not change anything. `open` is dropped
+    /// when the list ends.
     fn open_routes(
         &mut self,
         filter: &RouteFilter,
         reader: Option<u32>,
+        open: oneshot::Sender<()>,
     ) -> Result<Session, ApiError>;
     /// Next routes of a list as JSON lines, and whether there are more.
     fn next_routes(&mut self, session: u64) -> Result<(Vec<u8>, bool), ApiError>;

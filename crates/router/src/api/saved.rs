@@ -20,6 +20,7 @@ use fingerpost_packet::feature::source_filter::prefix;
 use fingerpost_route::source::words::unknown;
 use fingerpost_route::{AnyPrefix, MAIN_TABLE};
 use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
 use utoipa::{IntoParams, ToSchema};
 
 use super::backend::{Awaited, Backend, Deleted, Kept, Requests};
@@ -317,7 +318,9 @@ async fn collect(
             source: Some(COMMAND_SOURCE.to_owned()),
             ..RouteFilter::default()
         };
-        let session = requests.call(move |b| b.open_routes(&filter, reader)).await??;
+        // No client is waited for: the next call finds that the list has ended.
+        let (open, _ended) = oneshot::channel();
+        let session = requests.call(move |b| b.open_routes(&filter, reader, open)).await??;
         let number = session.number();
         loop {
             let piece = requests.call(move |backend| backend.next_routes(number)).await??;

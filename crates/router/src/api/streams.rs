@@ -16,7 +16,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use hyper::body::Frame;
 use serde::{Deserialize, Serialize};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use utoipa::IntoParams;
 
 use super::backend::Requests;
@@ -31,6 +31,8 @@ const AHEAD: usize = 2;
 /// Longest time for which a client that may not change anything leaves a piece of a list unread: others wait for its place, and
 /// the router remembers what changes ahead of it.
 const LONGEST_PIECE: Duration = Duration::from_secs(60);
+/// Longest time for which an error waits for a client that reads nothing.
+const LONGEST_ERROR: Duration = Duration::from_secs(1);
 /// JSON, a document a line.
 pub(super) const LINES: &str = "application/x-ndjson";
 
@@ -69,7 +71,8 @@ pub(super) async fn route_list(
     Parameters(filter): Parameters<RouteFilter>,
 ) -> Result<Response, ApiError> {
     let reader = connection.reader();
-    let session = requests.call(move |b| b.open_routes(&filter, reader)).await??;
+    let (open, mut gone) = oneshot::channel();
+    let session = requests.call(move |b| b.open_routes(&filter, reader, open)).await??;
     let (to, body) = mpsc::channel(AHEAD);
     let slow = connection.clone();
     tokio::spawn(async move {
@@ -85,11 +88,14 @@ pub(super) async fn route_list(
                         if reader.is_none() {
                             return sent.await.is_ok();
                         }
-                        let sent = tokio::time::timeout(LONGEST_PIECE, sent).await;
-                        if sent.is_err() {
-                            slow.cut();
+                        tokio::select! {
+                            sent = sent => return sent.is_ok(),
+                            // Its place is another list's. A list that is read to its end is gone, too.
+                            _ = &mut gone, if more => {}
+                            () = tokio::time::sleep(LONGEST_PIECE) => {}
                         }
-                        matches!(sent, Ok(Ok(())))
+                        slow.cut();
+                        false
                     };
                     if !sent.await || !more {
                         return;
@@ -97,7 +103,10 @@ pub(super) async fn route_list(
                 }
                 // The stream breaks off, which the client can distinguish from an end.
                 Ok(Err(error)) | Err(error) => {
-                    let _ = to.send(Err(io::Error::other(error))).await;
+                    let sent = to.send(Err(io::Error::other(error)));
+                    if tokio::time::timeout(LONGEST_ERROR, sent).await.is_err() {
+                        slow.cut();
+                    }
                     return;
                 }
             }

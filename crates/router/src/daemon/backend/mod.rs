@@ -30,6 +30,7 @@ use std::time::{Duration, Instant, SystemTime};
 use fingerpost_packet::Plan;
 use fingerpost_route::source::words::unknown;
 use fingerpost_route::{Done, Requested, SourceReport};
+use tokio::sync::oneshot;
 use tracing::{info, warn};
 
 use super::settings::{Progress, Settings};
@@ -185,8 +186,9 @@ impl Backend for Daemon {
         &mut self,
         filter: &RouteFilter,
         reader: Option<u32>,
+        open: oneshot::Sender<()>,
     ) -> Result<Session, ApiError> {
-        self.open_list(filter, reader)
+        self.open_list(filter, reader, open)
     }
 
     fn next_routes(&mut self, session: u64) -> Result<(Vec<u8>, bool), ApiError> {

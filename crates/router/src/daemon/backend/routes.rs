@@ -8,6 +8,7 @@ use fingerpost_lpm::NextHopId;
 use fingerpost_route::nexthop::{AdjacencyKey, Exit, HopKey};
 use fingerpost_route::source::words::unknown;
 use fingerpost_route::{AnyPrefix, HopView, Path, RouteFound, RouteRow, SnapshotError, SnapshotId};
+use tokio::sync::oneshot;
 
 use super::lookup::RowMaker;
 use super::{Daemon, View};
@@ -26,8 +27,8 @@ const MOST_OF_READERS: usize = 24;
 pub(in crate::daemon) struct Listing {
     /// The user whose client it is for, if that may not change anything.
     reader: Option<u32>,
-    /// Whether it has ended for a later one.
-    gave_way: bool,
+    /// Open for its client, which is notified when this is dropped; `None` once it has ended for a later one.
+    open: Option<oneshot::Sender<()>>,
     filter: Filter,
     table: u32,
     /// Those still to be read, the next one last.
@@ -133,6 +134,7 @@ impl Daemon {
         &mut self,
         filter: &RouteFilter,
         reader: Option<u32>,
+        open: oneshot::Sender<()>,
     ) -> Result<Session, ApiError> {
         let parsed = |place: &str, text: &Option<String>| {
             text.as_deref().map(|text| prefix(place, text)).transpose()
@@ -159,7 +161,7 @@ impl Daemon {
         }
         let mut listing = Listing {
             reader,
-            gave_way: false,
+            open: Some(open),
             filter: Filter { source, hop, best: filter.best },
             table,
             snapshots: Vec::new(),
@@ -193,7 +195,7 @@ impl Daemon {
         let users: Vec<u32> = reading.iter().map(|(user, _)| *user).collect();
         let Some(at) = gives_way(&users, user) else { return };
         let (_, list) = &mut reading[at];
-        list.gave_way = true;
+        list.open = None;
         for snapshot in list.snapshots.drain(..) {
             self.control.close_snapshot(snapshot);
         }
@@ -265,7 +267,7 @@ impl Daemon {
         let Some(mut list) = self.requests.lists.take(number) else {
             return Ok((Vec::new(), false));
         };
-        if list.gave_way {
+        if list.open.is_none() {
             let words = format!(
                 "there are {MOST_OF_READERS} other lists of those who may only read: try again, and read faster"
             );

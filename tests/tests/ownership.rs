@@ -176,6 +176,47 @@ fn static_routes_are_the_kernels_too_and_no_other_route_is_touched() {
     assert_eq!(routes(r, true), [""; 0]);
 }
 
+/// A static route waits for its link, and follows it by name: also one that is made anew, with another number.
+#[test]
+fn a_static_route_follows_its_link_by_name() {
+    let Some(line) = Line::new(&[]) else { return };
+    let r = &line.router;
+    let file = Configuration::new(&line);
+    let all =
+        ["100.70.0.0/16 dev late0", "100.71.0.0/16 via 10.0.2.2 dev r1 via 10.9.0.2 dev late0"];
+    file.write(&config(&all, "export = \"kernel\""));
+    let router = Router::start(r, &file.words(), 2);
+    let without = ["unicast 100.71.0.0/16 via 10.0.2.2 dev r1 proto 103 scope global"];
+    let with = [
+        "unicast 100.70.0.0/16 dev late0 proto 103",
+        "unicast 100.71.0.0/16 proto 103 scope global nexthop via 10.0.2.2 dev r1 weight 1 onlink nexthop via 10.9.0.2 dev late0 weight 1 onlink",
+    ];
+    wait_for(&router, r, &without);
+    let waits = "no such link yet: late0; static routes without a next hop: 1";
+    assert_eq!(source(&router, "fixed")["last_error"], waits);
+    for _ in 0..2 {
+        ip(&format!("-n {r} link add late0 type veth peer name late1"));
+        ip(&format!("-n {r} addr add 10.9.0.1/24 dev late0"));
+        ip(&format!("-n {r} link set late1 up"));
+        ip(&format!("-n {r} link set late0 up"));
+        wait_for(&router, r, &with);
+        let rows: Vec<Value> = router.ask_lines("route show --source fixed");
+        assert_eq!(rows.len(), 2, "{rows:#?}");
+        assert_eq!(source(&router, "fixed")["last_error"], "");
+        ip(&format!("-n {r} link del late0"));
+        wait_for(&router, r, &without);
+    }
+    // Without `export` the kernel's copies go, and the router serves on.
+    file.write(&config(&all, ""));
+    router.signal("HUP");
+    wait_for(&router, r, &[]);
+    file.write(&config(&all, "export = \"kernel\""));
+    router.signal("HUP");
+    wait_for(&router, r, &without);
+    router.stop();
+    assert_eq!(routes(r, true), [""; 0]);
+}
+
 /// Traffic over a next hop that is lost moves to the backup route, and back.
 fn loses(what: &str, port: &str, longest: Duration) {
     let Some(line) = Line::new(&["ping"]) else { return };

@@ -2,9 +2,10 @@
 //!
 //! Each is a [line](super::line) of words, of which `default` may be the prefix. A gateway of a route
 //! for IPv4 may be an IPv6 address (RFC 8950). All is checked when the source is opened; it announces its
-//! routes once, at the first [`RouteSource::input`] (of no bytes) or at [`RouteSource::finish`].
+//! routes once, at the first [`RouteSource::input`] (of no bytes) or at [`RouteSource::finish`]. Links that are not there are
+//! accepted with the numbers of [`add_absent_links`]: they may appear later.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Instant;
 
 use super::line::{Line, LinePath, check_paths, verdict};
@@ -20,6 +21,35 @@ pub(super) const KIND: SourceKind = SourceKind {
     mirrored: &[],
     open: |spec| Ok(Box::new(Fixed { routes: Some(parse_all(spec)?) })),
 };
+
+/// First number of the links that are not there. A number of the kernel has 31 bits.
+pub const ABSENT_LINK: u32 = 1 << 31;
+
+/// Adds the links that routes name and that are not among `links`, numbered from [`ABSENT_LINK`]. Returns all links that the
+/// routes name.
+pub fn add_absent_links(
+    routes: &[String],
+    links: &mut Vec<(String, u32)>,
+) -> BTreeMap<String, u32> {
+    let names: HashMap<&str, u32> = links.iter().map(|(name, link)| (&**name, *link)).collect();
+    let (mut named, mut absent) = (BTreeMap::new(), Vec::new());
+    for route in routes {
+        let mut words = route.split_ascii_whitespace();
+        while words.by_ref().any(|word| word == "dev") {
+            let Some(name) = words.next().filter(|name| !named.contains_key(*name)) else {
+                continue;
+            };
+            let link = names.get(name).copied().unwrap_or_else(|| {
+                let link = ABSENT_LINK + u32::try_from(absent.len()).expect("31 bits suffice");
+                absent.push((name.to_owned(), link));
+                link
+            });
+            named.insert(name.to_owned(), link);
+        }
+    }
+    links.extend(absent);
+    named
+}
 
 struct Fixed {
     /// Routes that are not announced yet.
@@ -233,6 +263,22 @@ mod tests {
             "routes: route 3 `10.0.0.0/8 via 192.0.2.1`: 10.0.0.0/8 with metric 0 is route 1 \
              already: give another metric, or several `via` in one route"
         );
+    }
+
+    #[test]
+    fn links_that_are_not_there_get_numbers_of_their_own() {
+        let lines = ["10.0.0.0/8 dev wg0", "0.0.0.0/0 via 10.0.0.1 dev eth1 via 10.0.0.2 dev ppp0"];
+        let spec = SourceSpec {
+            links: vec![("eth0".into(), 2), ("eth1".into(), 3)],
+            routes: lines.map(Into::into).to_vec(),
+            ..SourceSpec::default()
+        };
+        let mut links = spec.links.clone();
+        let named = add_absent_links(&spec.routes, &mut links);
+        let want = [("eth1", 3), ("ppp0", ABSENT_LINK + 1), ("wg0", ABSENT_LINK)];
+        assert!(named.iter().map(|(name, link)| (&**name, *link)).eq(want), "{named:?}");
+        assert!((KIND.open)(&spec).is_err());
+        assert!((KIND.open)(&SourceSpec { links, ..spec }).is_ok());
     }
 
     #[test]

@@ -28,7 +28,7 @@ use fingerpost_route::netlink::route::PROTOCOL_FINGERPOST;
 use fingerpost_route::source::mrt::Speed;
 use fingerpost_route::source::table::PeerChoice;
 use fingerpost_route::source::words::unknown;
-use fingerpost_route::source::{SourceError, SourceSpec, Transport};
+use fingerpost_route::source::{SourceError, SourceSpec, Transport, add_absent_links};
 use serde::Deserialize;
 
 pub(crate) use cluster::Cluster;
@@ -703,11 +703,6 @@ impl Config {
     /// Fixed routes, one by one, as the source itself will read them, and files that are not there.
     fn check_routes(&self, links: &[(String, u32)]) -> Vec<Wrong> {
         let kind = fingerpost_route::source::find("fixed").expect("it is in the registry");
-        let mut spec = SourceSpec { links: links.to_vec(), ..SourceSpec::default() };
-        let mut open = |routes: &[String]| {
-            spec.routes = routes.to_vec();
-            (kind.open)(&spec).err()
-        };
         let mut wrong = self.check_feature_files();
         wrong.extend(self.control.check());
         for (i, source) in self.source.iter().enumerate() {
@@ -719,6 +714,13 @@ impl Config {
                     wrong.push(Wrong::new(format!("source.{i}.{key}"), what));
                 }
             }
+            let mut spec = SourceSpec { links: links.to_vec(), ..SourceSpec::default() };
+            // A link that is not there may appear: its routes wait.
+            add_absent_links(&source.routes, &mut spec.links);
+            let mut open = |routes: &[String]| {
+                spec.routes = routes.to_vec();
+                (kind.open)(&spec).err()
+            };
             let before = wrong.len();
             for (at, route) in source.routes.iter().enumerate() {
                 // No more are reported, and each is compared with the names of all links.

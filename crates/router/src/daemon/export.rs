@@ -2,7 +2,7 @@
 //!
 //! A thread compares what there is to be with what a dump of that protocol has, and requests the difference: after a change
 //! of either, when links or addresses changed (the kernel removes routes with a link, and does not report it), and every
-//! [`LOOK_EVERY`]. What an earlier run left is in the first dump, and is deleted where it is not wanted any more. The
+//! [`LOOK_EVERY`] while there are routes. What an earlier run left is in the first dump, and is deleted where it is not wanted any more. The
 //! control thread waits for none of it: a dump waits for the kernel's lock on the configuration.
 //!
 //! Shape:  one thread a protocol number. No request can change a route of another one (`netlink/export.rs`).
@@ -146,7 +146,12 @@ impl Thread {
         let mut wanted: Option<Wanted> = None;
         loop {
             let refused = !lock(&self.exported).refused.is_empty();
-            let mut order = orders.recv_timeout(if refused { RETRY } else { LOOK_EVERY });
+            let idle = !refused && wanted.as_ref().is_none_or(Wanted::is_empty);
+            // Where no route is wanted there is nothing to look after.
+            let mut order = match idle {
+                true => orders.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                false => orders.recv_timeout(if refused { RETRY } else { LOOK_EVERY }),
+            };
             loop {
                 match order {
                     Ok(Order::Set(routes)) => wanted = Some(routes),

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use fingerpost_route::bgp::ribs::Limits;
 use fingerpost_route::source::{
-    RouteSource, SessionSpec, SourceError, SourceKind, SourceSpec, Transport, find,
+    SessionSpec, SourceError, SourceKind, SourceSpec, Transport, add_absent_links, find,
 };
 use fingerpost_route::{Control, Durations, RouteEvent, RouteUpdate, SourceId};
 use tracing::warn;
 
-use super::export::Exporter;
+use super::export::{Exporter, Wanted};
 use super::kernel::KernelSource;
 use super::sessions::{self, Listener, Player, SeatReport, Turn};
 use super::static_routes::{Probes, StaticRoutes};
@@ -154,6 +154,8 @@ pub(super) struct ConfiguredState {
     pub(super) seat: Option<SeatReport>,
     /// What the kernel made of its routes, where they are exported.
     pub(super) exported: Option<ExportState>,
+    /// Links that its routes wait for, in words.
+    pub(super) waiting: Option<String>,
 }
 
 /// Counts of exported routes.
@@ -265,7 +267,9 @@ impl Configured {
         }
         let exported = self.fed.iter().filter_map(|fed| fed.source.exports_as());
         let protocols: BTreeSet<u8> = exported.collect();
-        self.exporters.retain(|protocol, _| protocols.contains(protocol));
+        // One without a source stays, with no routes: to end it would wait for the kernel.
+        let left = self.exporters.iter().filter(|(protocol, _)| !protocols.contains(protocol));
+        left.for_each(|(_, exporter)| exporter.set(Wanted::new()));
         for protocol in protocols {
             let of = self.fed.iter().filter(|fed| fed.source.exports_as() == Some(protocol));
             let routes = of.filter_map(|fed| match &fed.by {
@@ -325,15 +329,15 @@ impl Configured {
             return Ok(());
         }
         if kind.transport == Transport::File {
-            let file = read_file(control, source)?;
+            let file = read_file(source)?;
             let id = self.idle.number(control, kind, distance);
             self.fed.push(Fed { source: source.clone(), by: By::File(id, Some(file)) });
             return Ok(());
         }
-        let mut open = open(control, source)?;
+        let fixed = static_routes(control, source)?;
         let id = self.idle.number(control, kind, distance);
         let mut routes = StaticRoutes::new(id);
-        routes.set(control, static_routes(open.as_mut()), source.probe());
+        routes.set(control, fixed, source.probe());
         self.unexported = true;
         self.fed.push(Fed { source: source.clone(), by: By::Static(routes) });
         Ok(())
@@ -359,10 +363,9 @@ impl Configured {
                 **player = play(source)?;
                 player.begin(control, *id);
             }
-            By::File(_, file) => *file = Some(read_file(control, source)?),
+            By::File(_, file) => *file = Some(read_file(source)?),
             By::Static(routes) => {
-                let mut open = open(control, source)?;
-                routes.set(control, static_routes(open.as_mut()), source.probe());
+                routes.set(control, static_routes(control, source)?, source.probe());
                 self.unexported = true;
             }
         }
@@ -427,15 +430,17 @@ impl Configured {
     /// State of the source of this number, if it is a configured one.
     pub(super) fn state(&self, number: usize, now: Instant) -> Option<ConfiguredState> {
         if let Some(left) = self.leaving.iter().find(|left| left.id.index() == number) {
-            return Some(ConfiguredState { kind: left.kind, seat: None, exported: None });
+            let (kind, exported, waiting) = (left.kind, None, None);
+            return Some(ConfiguredState { kind, seat: None, exported, waiting });
         }
         self.fed.iter().find_map(|fed| {
             let kind = kind_of(&fed.source).name;
-            let (mut seat, mut exported) = (None, None);
+            let (mut seat, mut exported, mut waiting) = (None, None, None);
             let id = match &fed.by {
                 By::File(id, _) => *id,
                 By::Static(routes) => {
                     exported = self.export_state(&fed.source, routes);
+                    waiting = routes.waiting();
                     routes.id()
                 }
                 By::Replay(id, player) => {
@@ -448,7 +453,8 @@ impl Configured {
                     found.id
                 }
             };
-            (id.index() == number).then_some(ConfiguredState { kind, seat, exported })
+            let state = ConfiguredState { kind, seat, exported, waiting };
+            (id.index() == number).then_some(state)
         })
     }
 
@@ -469,16 +475,22 @@ impl Configured {
     }
 }
 
-/// Routes of an open source of the configuration, which were checked as it was opened.
-fn static_routes(open: &mut dyn RouteSource) -> Vec<RouteUpdate> {
+/// Static routes of the configuration, with the links that they name.
+fn static_routes(
+    control: &Control,
+    source: &Source,
+) -> Result<(Vec<RouteUpdate>, BTreeMap<String, u32>), SourceError> {
+    let mut links = control.links().map(|(link, _, state)| (state.name.clone(), link)).collect();
+    let named = add_absent_links(&source.routes, &mut links);
+    let spec = SourceSpec { routes: source.routes.clone(), links, ..SourceSpec::default() };
     let mut routes = Vec::new();
     let sink = &mut |event| {
         if let RouteEvent::Route(route) = event {
             routes.push(route);
         }
     };
-    open.finish(sink).expect("there is nothing to read");
-    routes
+    (kind_of(source).open)(&spec)?.finish(sink)?;
+    Ok((routes, named))
 }
 
 fn kind_of(source: &Source) -> &'static SourceKind {
@@ -514,19 +526,12 @@ fn settings(source: &Source) -> Option<sessions::Settings> {
     })
 }
 
-type Opened = Box<dyn RouteSource>;
-
-fn open(control: &Control, source: &Source) -> Result<Opened, SourceError> {
-    let name = source.path.as_ref().map_or(String::new(), |path| path.display().to_string());
-    let links = control.links().map(|(link, _, state)| (state.name.clone(), link)).collect();
-    let (routes, peer) = (source.routes.clone(), source.peer_choice());
-    (kind_of(source).open)(&SourceSpec { name, routes, links, peer, ..SourceSpec::default() })
-}
-
 /// Begins to read the file of a source.
-fn read_file(control: &Control, source: &Source) -> Result<TableFile, SourceError> {
+fn read_file(source: &Source) -> Result<TableFile, SourceError> {
     let path = source.path.as_ref().expect("checked with the configuration");
-    TableFile::open(path, open(control, source)?)
+    let (name, peer) = (path.display().to_string(), source.peer_choice());
+    let open = (kind_of(source).open)(&SourceSpec { name, peer, ..SourceSpec::default() })?;
+    TableFile::open(path, open)
 }
 
 /// Opens the files of a replay.

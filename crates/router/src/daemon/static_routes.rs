@@ -1,4 +1,7 @@
-//! Static routes of one configured source, with liveness of their next hops.
+//! Static routes of one configured source, which follow their links by name, with liveness of their next hops.
+//!
+//! A path whose link is not there is not used, and a route without another path waits. A link that is made anew has another
+//! number: its routes follow within a turn.
 //!
 //! With liveness a path is used while its link is up and its neighbor replies: the kernel probes it every `probe_ms`, and
 //! reports it as failed after three probes without a reply, `retrans_time_ms` of the link's neighbor table apart (a second,
@@ -13,10 +16,11 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use fingerpost_route::source::ABSENT_LINK;
 use fingerpost_route::{
     Control, NeighborRequest, NextHopState, Path, RouteEvent, RouteUpdate, SourceId, Target,
 };
-use tracing::info;
+use tracing::{info, warn};
 
 use super::export::Wanted;
 
@@ -39,10 +43,53 @@ struct Watched {
     probed: Option<Instant>,
 }
 
+/// Links that routes name, with their numbers: from [`ABSENT_LINK`] for those that are not there.
+#[derive(Debug, Default)]
+struct Links {
+    all: BTreeMap<String, u32>,
+    /// Changes of links when they were looked for last.
+    looked: u64,
+}
+
+impl Links {
+    /// Looks for the links by name; returns new numbers of those whose number is another, by the old one.
+    fn follow(&mut self, control: &Control) -> BTreeMap<u32, u32> {
+        let changes = control.link_changes();
+        if self.all.is_empty() || std::mem::replace(&mut self.looked, changes) == changes {
+            return BTreeMap::new();
+        }
+        let links = control.links().map(|(link, _, state)| (&*state.name, link));
+        let there: BTreeMap<&str, u32> = links.collect();
+        let mut moved = BTreeMap::new();
+        for ((name, link), absent) in self.all.iter_mut().zip(ABSENT_LINK..) {
+            let now = there.get(&**name).copied();
+            match (now, *link >= ABSENT_LINK) {
+                (None, true) => continue,
+                (Some(now), false) if now == *link => continue,
+                (None, false) => {
+                    warn!(target: "source", "link {name} is gone: its static routes wait for it")
+                }
+                (Some(_), _) => {
+                    info!(target: "source", "link {name} is there: its static routes follow")
+                }
+            }
+            let now = now.unwrap_or(absent);
+            moved.insert(std::mem::replace(link, now), now);
+        }
+        moved
+    }
+
+    /// Names of those that are not there.
+    fn absent(&self) -> impl Iterator<Item = &str> {
+        self.all.iter().filter(|(_, link)| **link >= ABSENT_LINK).map(|(name, _)| &**name)
+    }
+}
+
 /// The routes of one source.
 pub(super) struct StaticRoutes {
     id: SourceId,
     routes: Vec<RouteUpdate>,
+    links: Links,
     /// Target of each as the control side has it; `None` while no next hop replies.
     sent: Vec<Option<Target>>,
     /// Time between two probes; `None` without liveness.
@@ -53,7 +100,8 @@ pub(super) struct StaticRoutes {
 impl StaticRoutes {
     /// No routes yet, of the source of this number.
     pub(super) fn new(id: SourceId) -> Self {
-        Self { id, routes: Vec::new(), sent: Vec::new(), probe: None, hops: BTreeMap::new() }
+        let (routes, sent) = (Vec::new(), Vec::new());
+        Self { id, routes, links: Links::default(), sent, probe: None, hops: BTreeMap::new() }
     }
 
     /// Number of the source.
@@ -61,13 +109,14 @@ impl StaticRoutes {
         self.id
     }
 
-    /// Replaces the routes. Those that are not there any more are withdrawn.
+    /// Replaces the routes, which name these links. Those that are not there any more are withdrawn.
     pub(super) fn set(
         &mut self,
         control: &mut Control,
-        routes: Vec<RouteUpdate>,
+        (routes, links): (Vec<RouteUpdate>, BTreeMap<String, u32>),
         probe: Option<Duration>,
     ) {
+        self.links = Links { all: links, looked: control.link_changes() };
         let hops = routes
             .iter()
             .flat_map(|route| paths(&route.target).iter().map(|path| hop(route, path)));
@@ -87,18 +136,38 @@ impl StaticRoutes {
             }
         }
         control.handle(self.id, RouteEvent::EndOfTable);
+        if let Some(what) = self.waiting() {
+            warn!(target: "source", "{what}");
+        }
     }
 
-    /// Follows the state of the next hops, and has those probed that are due. Returns how many routes changed.
+    /// Which routes wait for which links; `None` if none does.
+    pub(super) fn waiting(&self) -> Option<String> {
+        let names: Vec<&str> = self.links.absent().collect();
+        let be = match names[..] {
+            [] => return None,
+            [_] => "link",
+            _ => "links",
+        };
+        let waiting = self.sent.iter().filter(|target| target.is_none()).count();
+        Some(format!(
+            "no such {be} yet: {}; static routes without a next hop: {waiting}",
+            names.join(", ")
+        ))
+    }
+
+    /// Follows links and the state of the next hops, and has those probed that are due. Returns how many routes changed.
     pub(super) fn turn(
         &mut self,
         control: &mut Control,
         now: Instant,
         probes: &mut Probes,
     ) -> usize {
-        let Some(every) = self.probe else { return 0 };
+        let moved = self.links.follow(control);
+        self.renumber(&moved);
         let changed = self.judge(control);
         for (&(table, gateway, link), watched) in &mut self.hops {
+            let every = self.probe.expect("hops are watched with liveness");
             if watched.probed.is_some_and(|at| now.saturating_duration_since(at) < every) {
                 continue;
             }
@@ -111,7 +180,7 @@ impl StaticRoutes {
                 NextHopState::Down | NextHopState::Up => {}
             }
         }
-        if changed.is_empty() {
+        if changed.is_empty() && moved.is_empty() {
             return 0;
         }
         let mut taken = 0;
@@ -149,6 +218,32 @@ impl StaticRoutes {
         routes.map(|route| (fingerpost_route::netlink::export::key(&route.key), route)).collect()
     }
 
+    /// Gives paths and next hops the new numbers of their links.
+    fn renumber(&mut self, moved: &BTreeMap<u32, u32>) {
+        if moved.is_empty() {
+            return;
+        }
+        let new = |link: &mut Option<u32>| {
+            if let Some(now) = link.and_then(|link| moved.get(&link)) {
+                *link = Some(*now);
+            }
+        };
+        for route in &mut self.routes {
+            match &mut route.target {
+                Target::Path(path) => new(&mut path.link),
+                Target::Paths(paths) => paths.iter_mut().for_each(|path| new(&mut path.link)),
+                _ => {}
+            }
+        }
+        let hops = std::mem::take(&mut self.hops).into_iter();
+        self.hops = hops
+            .map(|((table, gateway, mut link), watched)| {
+                new(&mut link);
+                ((table, gateway, link), watched)
+            })
+            .collect();
+    }
+
     /// Looks at each next hop; returns those that are lost or back.
     fn judge(&mut self, control: &Control) -> Vec<(Hop, bool)> {
         let mut changed = Vec::new();
@@ -167,10 +262,12 @@ impl StaticRoutes {
         changed
     }
 
-    /// What a route does by the paths whose next hops reply.
+    /// What a route does by the paths whose links are there and whose next hops reply.
     fn target(&self, route: &RouteUpdate) -> Option<Target> {
-        let alive =
-            |path: &&Path| self.hops.get(&hop(route, path)).is_none_or(|watched| watched.alive);
+        let alive = |path: &&Path| {
+            path.link.is_none_or(|link| link < ABSENT_LINK)
+                && self.hops.get(&hop(route, path)).is_none_or(|watched| watched.alive)
+        };
         match &route.target {
             Target::Path(path) => Some(path).filter(alive).map(|path| Target::Path(*path)),
             Target::Paths(paths) => {

@@ -544,6 +544,7 @@ impl View<'_> {
         }
         if let Some(state) = self.sources.configured.state(number, now) {
             state.kind.clone_into(&mut row.kind);
+            row.last_error = state.waiting.unwrap_or(row.last_error);
             if let Some(exported) = state.exported {
                 row.exported = Some(exported.routes);
                 row.export_refused = Some(exported.refused);

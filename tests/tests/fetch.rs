@@ -27,6 +27,8 @@ enum Reply {
     Whole(Vec<u8>),
     /// So many bytes of that, and the connection is closed.
     Broken(Vec<u8>, usize),
+    /// The file, or the rest of it if the request names this validator.
+    Tagged(Vec<u8>, &'static str),
     Chunks(Vec<u8>),
     Redirect(String),
     Missing,
@@ -60,10 +62,12 @@ fn serve(
     let mut lines = BufReader::new(stream).lines();
     let request = lines.next().unwrap()?;
     let path = request.split(' ').nth(1).unwrap().to_owned();
-    let mut range = String::new();
+    let (mut range, mut tag) = (String::new(), String::new());
     for line in lines {
         let line = line?;
-        if let Some(value) = line.strip_prefix("Range: ") {
+        if let Some(value) = line.strip_prefix("If-Range: ") {
+            value.clone_into(&mut tag);
+        } else if let Some(value) = line.strip_prefix("Range: ") {
             value.clone_into(&mut range);
         } else if line.is_empty() {
             break;
@@ -72,7 +76,16 @@ fn serve(
     log.lock().unwrap().push((path.clone(), range.clone()));
     let replies = files.entry(path).or_insert_with(|| vec![Reply::Missing]);
     let reply = if replies.len() > 1 { replies.remove(0) } else { replies[0].clone() };
+    let mut header = String::new();
     let (bytes, most) = match reply {
+        Reply::Tagged(bytes, of) => {
+            header = format!("\r\nETag: {of}");
+            if tag != of {
+                range.clear();
+            }
+            let most = if tag.is_empty() { bytes.len() / 2 } else { usize::MAX };
+            (bytes, most)
+        }
         Reply::Missing => {
             return stream.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
         }
@@ -104,7 +117,7 @@ fn serve(
             all - from
         ),
     };
-    stream.write_all(format!("HTTP/1.1 {head}\r\n\r\n").as_bytes())?;
+    stream.write_all(format!("HTTP/1.1 {head}{header}\r\n\r\n").as_bytes())?;
     let rest = bytes.get(from..).unwrap_or_default();
     stream.write_all(&rest[..rest.len().min(most)])
 }
@@ -190,6 +203,7 @@ fn a_dump_and_its_updates_are_fetched_once() {
         &server.base,
     ];
     let files = fetched(&program, &folder, &words);
+    let names = names.map(|name| format!("rrc00.{name}"));
     assert_eq!(folder.names(), names);
     for (n, (name, file)) in (1..).zip(names.iter().zip(&files)) {
         assert_eq!(folder.read(name), bytes(1000 * n));
@@ -231,25 +245,58 @@ fn what_was_broken_off_is_continued() {
         [("/f".to_owned(), vec![broken(100_000), broken(50_000), Reply::Whole(all.clone())])];
     let server = Server::start(files.into_iter().collect());
     let (folder, url) = (Folder::new("broken"), format!("{}/f", server.base));
+    let left = |part: &[u8], url: &str| {
+        std::fs::remove_file(folder.0.join("f")).unwrap();
+        std::fs::write(folder.0.join("f.part"), part).unwrap();
+        std::fs::write(folder.0.join("f.part.from"), format!("{url}\n")).unwrap();
+    };
     let files = fetched(&program, &folder, &[&url]);
     assert!(folder.read("f") == all && folder.names() == ["f"], "{files:?}");
     let ranges: Vec<String> = server.requests().into_iter().map(|(_, range)| range).collect();
     assert_eq!(ranges, ["", "bytes=100000-", "bytes=150000-"]);
     // What an earlier command left.
-    std::fs::remove_file(folder.0.join("f")).unwrap();
-    std::fs::write(folder.0.join("f.part"), &all[..123_456]).unwrap();
+    left(&all[..123_456], &url);
     let wanted = sha256(&all, &folder);
     let files = fetched(&program, &folder, &[&url, "--sha256", &wanted]);
     assert_eq!(files[0]["resumed_at"], 123_456);
     assert!(folder.read("f") == all);
     assert_eq!(server.requests()[0].1, "bytes=123456-");
+    // What is left of a file of that name at another URL.
+    left(&bytes(200_000)[..123_456], "http://127.0.0.1:1/f");
+    assert_eq!(fetched(&program, &folder, &[&url])[0]["resumed_at"], 0);
+    assert!(folder.read("f") == all);
+    assert_eq!(server.requests()[0].1, "");
     // It was whole, and is longer than the file there.
     for part in [all.clone(), [&all[..], b"x"].concat()] {
-        std::fs::remove_file(folder.0.join("f")).unwrap();
-        std::fs::write(folder.0.join("f.part"), part).unwrap();
+        left(&part, &url);
         fetched(&program, &folder, &[&url]);
         assert!(folder.read("f") == all);
     }
+}
+
+/// A URL whose file changes between two tries, and two URLs that end in one name.
+#[test]
+fn parts_of_two_files_are_not_joined() {
+    let Some(program) = program() else { return skip("a build of fingerpost") };
+    let (old, new) = (bytes(40_000), vec![7; 30_000]);
+    let files = [
+        (
+            "/latest".to_owned(),
+            vec![Reply::Tagged(old, "\"1\""), Reply::Tagged(new.clone(), "\"2\"")],
+        ),
+        ("/other/latest".to_owned(), vec![Reply::Whole(bytes(40_000))]),
+    ];
+    let server = Server::start(files.into_iter().collect());
+    let folder = Folder::new("joined");
+    let url = format!("{}/latest", server.base);
+    fetched(&program, &folder, &[&url]);
+    assert!(folder.read("latest") == new);
+    assert_eq!(folder.names(), ["latest"]);
+    assert_eq!(server.requests()[1].1, "bytes=20000-");
+    let other = format!("{}/other/latest", server.base);
+    let (code, said) = refused(&program, &folder, &[&other]);
+    assert!(code == Some(1) && said.contains("another file of 30000 bytes"), "{said}");
+    assert!(folder.read("latest") == new);
 }
 
 #[test]
@@ -276,7 +323,7 @@ fn redirects_and_chunks_are_followed_and_another_checksum_is_refused() {
         assert_eq!(refused(&program, &folder, &[wrong]).0, Some(2));
     }
     let left: Vec<String> =
-        folder.names().into_iter().filter(|name| !name.ends_with(".part")).collect();
+        folder.names().into_iter().filter(|name| !name.contains(".part")).collect();
     assert_eq!(left, ["a"]);
 }
 

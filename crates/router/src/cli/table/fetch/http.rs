@@ -140,17 +140,19 @@ pub(super) struct Reply {
     pub(super) start: u64,
     /// Bytes of the whole file, where the server states it.
     pub(super) len: Option<u64>,
+    /// What a request for the rest of this very file names (RFC 9110, 13.1.5), where the server sends one.
+    pub(super) validator: Option<String>,
     pub(super) body: Body,
 }
 
-/// Requests a file from byte `from` on.
+/// Requests a file from byte `from` on, or all of it if it is not that of `validator` any more.
 ///
 /// # Errors
 /// When there is no such file ([`ErrorKind::NotFound`]), or the server cannot be reached or refuses.
-pub(super) fn get(url: &Url, from: u64) -> io::Result<Reply> {
+pub(super) fn get(url: &Url, from: u64, validator: Option<&str>) -> io::Result<Reply> {
     let mut url = url.clone();
     for _ in 0..=MOST_REDIRECTS {
-        let Head { status, words, fields, input } = request(&url, from)?;
+        let Head { status, words, fields, input } = request(&url, from, validator)?;
         let field = |name: &str| {
             let found = fields.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
             found.map(|(_, value)| value.as_str())
@@ -166,10 +168,10 @@ pub(super) fn get(url: &Url, from: u64) -> io::Result<Reply> {
             206 => return Err(io::Error::other("the server sent another range than requested")),
             416 if number(all) == Some(from) => {
                 let body = Body { input, left: Left::Bytes(0) };
-                return Ok(Reply { start: from, len: Some(from), body });
+                return Ok(Reply { start: from, len: Some(from), validator: None, body });
             }
             // What is here is longer than the file there.
-            416 if from > 0 => return get(&url, 0),
+            416 if from > 0 => return get(&url, 0, None),
             301 | 302 | 303 | 307 | 308 => {
                 url = url.redirect(field("location").unwrap_or_default())?;
                 continue;
@@ -184,7 +186,9 @@ pub(super) fn get(url: &Url, from: u64) -> io::Result<Reply> {
             Some(bytes) => Left::Bytes(bytes),
             None => Left::All,
         };
-        return Ok(Reply { start, len, body: Body { input, left } });
+        let etag = field("etag").filter(|tag| tag.starts_with('"'));
+        let validator = etag.or(field("last-modified")).map(str::to_owned);
+        return Ok(Reply { start, len, validator, body: Body { input, left } });
     }
     Err(io::Error::other("too many redirects"))
 }
@@ -199,9 +203,10 @@ struct Head {
     input: Input,
 }
 
-fn request(url: &Url, from: u64) -> io::Result<Head> {
+fn request(url: &Url, from: u64, validator: Option<&str>) -> io::Result<Head> {
     let mut stream = url.connect()?;
-    let range = if from > 0 { format!("Range: bytes={from}-\r\n") } else { String::new() };
+    let same = validator.map_or(String::new(), |of| format!("If-Range: {of}\r\n"));
+    let range = if from > 0 { format!("Range: bytes={from}-\r\n{same}") } else { String::new() };
     let Url { host, port, path, .. } = url;
     let version = env!("CARGO_PKG_VERSION");
     let request = format!(

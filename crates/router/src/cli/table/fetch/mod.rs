@@ -1,7 +1,8 @@
 //! `fingerpost table fetch`: files of the archives of route collectors, or of any URL.
 //!
-//! A file is written beside its place, as `FILE.part`, and renamed once it is whole. What an earlier try left is continued: the files of
-//! the archives never change.
+//! A file is written beside its place, as `FILE.part`, and renamed once it is whole. What an earlier try left is continued, if
+//! `FILE.part.from` has the same URL and the server still has the same file. Files of a collector begin with its name, as the
+//! archives give those of all collectors the same ones.
 
 mod collector;
 mod http;
@@ -62,7 +63,8 @@ fn hash(text: &str) -> Result<String, &'static str> {
 
 pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     let fetch = |url: &Url| {
-        let fetched = fetch(url, &arguments.out, arguments.sha256.as_deref());
+        let (collector, wanted) = (arguments.collector.as_deref(), arguments.sha256.as_deref());
+        let fetched = fetch(url, collector, &arguments.out, wanted);
         fetched.map_err(|error| {
             (error.kind(), Failure::outside(error.kind(), format_args!("{url}: {error}")))
         })
@@ -123,46 +125,113 @@ impl Report for Files {
 /// Broken connections in a row, without a byte between them, after which a fetch fails.
 const MOST_FAILURES: u32 = 3;
 
-fn fetch(url: &Url, folder: &Path, wanted: Option<&str>) -> io::Result<Fetched> {
+/// The part of a file that is there, and where it is from.
+struct Part {
+    file: PathBuf,
+    /// The URL, and on a line behind it the validator of the file there.
+    from: PathBuf,
+}
+
+impl Part {
+    fn new(path: &Path) -> Self {
+        let beside = |end: &str| {
+            let mut path = path.as_os_str().to_owned();
+            path.push(end);
+            PathBuf::from(path)
+        };
+        Self { file: beside(".part"), from: beside(".part.from") }
+    }
+
+    /// Bytes of the file at this URL that are there, and its validator.
+    fn of(&self, url: &Url) -> (u64, Option<String>) {
+        let from = fs::read_to_string(&self.from).unwrap_or_default();
+        let mut lines = from.lines();
+        if lines.next() != Some(&*url.to_string()) {
+            return (0, None);
+        }
+        let len = fs::metadata(&self.file).map_or(0, |part| part.len());
+        (len, lines.next().map(str::to_owned))
+    }
+
+    /// Notes where the part is from.
+    fn note(&self, url: &Url, validator: Option<&str>) -> io::Result<()> {
+        fs::write(&self.from, format!("{url}\n{}", validator.unwrap_or_default()))
+    }
+
+    fn remove(&self) -> io::Result<()> {
+        fs::remove_file(&self.file)?;
+        fs::remove_file(&self.from)
+    }
+}
+
+fn fetch(
+    url: &Url,
+    collector: Option<&str>,
+    folder: &Path,
+    wanted: Option<&str>,
+) -> io::Result<Fetched> {
     let name = url.file_name();
     if name.is_empty() || name == ".." || name == "." {
         return Err(io::Error::new(ErrorKind::InvalidInput, "the URL names no file"));
     }
-    let (path, part) = (folder.join(name), folder.join(format!("{name}.part")));
-    let mut resumed_at = 0;
-    let whole = match path.exists() {
-        true => &path,
-        false => {
-            resumed_at = fs::metadata(&part).map_or(0, |part| part.len());
-            transfer(url, &part, name)?;
-            &part
-        }
-    };
+    let name = collector.map_or(name.to_owned(), |collector| format!("{collector}.{name}"));
+    let path = folder.join(&name);
+    let (part, mut resumed_at) = (Part::new(&path), 0);
+    let is_there = path.exists();
+    if !is_there {
+        resumed_at = part.of(url).0;
+        transfer(url, &part, &name)?;
+    } else if collector.is_none() && wanted.is_none() {
+        compare(url, &path)?;
+    }
+    let whole = if is_there { &path } else { &part.file };
     let (sha256, bytes) = sha256(whole)?;
     if wanted.is_some_and(|wanted| wanted != sha256) {
-        if whole == &part {
-            fs::remove_file(&part)?;
-        }
         let what = format!("{}: SHA-256 is {sha256}, another one was wanted", whole.display());
+        if !is_there {
+            part.remove()?;
+        }
         return Err(io::Error::new(ErrorKind::InvalidData, what));
     }
-    if whole == &part {
-        fs::rename(&part, &path)?;
+    if !is_there {
+        fs::rename(&part.file, &path)?;
+        fs::remove_file(&part.from)?;
     }
     let (file, url) = (path.display().to_string(), url.to_string());
     Ok(Fetched { file, url, bytes, resumed_at, sha256 })
 }
 
+/// Refuses a file that is there and is as long as another one: many URLs end in one name.
+fn compare(url: &Url, path: &Path) -> io::Result<()> {
+    let len = fs::metadata(path)?.len();
+    match http::get(url, len, None)?.len {
+        Some(there) if there == len => Ok(()),
+        _ => {
+            let what = format!(
+                "another file of {len} bytes is {} already: remove it, or give another --out",
+                path.display()
+            );
+            Err(io::Error::new(ErrorKind::AlreadyExists, what))
+        }
+    }
+}
+
 /// Fetches what of a file is not there yet.
-fn transfer(url: &Url, part: &Path, name: &str) -> io::Result<()> {
-    let mut to = OpenOptions::new().append(true).create(true).open(part)?;
+fn transfer(url: &Url, part: &Part, name: &str) -> io::Result<()> {
+    let mut to = OpenOptions::new().append(true).create(true).open(&part.file)?;
+    to.set_len(part.of(url).0)?;
     let mut failures = 0;
     loop {
-        let have = to.metadata()?.len();
-        let error = match http::get(url, have).and_then(|reply| copy(reply, have, &mut to, name)) {
-            Ok(()) => return to.sync_all(),
-            Err(error) => error,
-        };
+        let (have, validator) = part.of(url);
+        let validator = validator.filter(|validator| !validator.is_empty());
+        let reply = http::get(url, have, validator.as_deref());
+        let copied = reply.and_then(|reply| {
+            if reply.start == 0 {
+                part.note(url, reply.validator.as_deref())?;
+            }
+            copy(reply, have, &mut to, name)
+        });
+        let Err(error) = copied else { return to.sync_all() };
         use ErrorKind::{ConnectionReset, TimedOut, UnexpectedEof, WouldBlock};
         let now = to.metadata()?.len();
         failures = if now > have { 0 } else { failures + 1 };

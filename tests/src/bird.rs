@@ -106,18 +106,25 @@ pub fn speaker(prefixes: impl Iterator<Item = String>, sessions: &[(&str, &str)]
     text
 }
 
-/// A configuration that learns routes from these neighbors of AS 65001 and puts them into the kernel, several of equal
-/// preference as one multipath route.
+/// A configuration that learns routes from these neighbors of AS 65001, each named behind the own address, and puts them into the
+/// kernel, several of equal preference as one multipath route.
 pub fn learner(sessions: &[(&str, &str)]) -> String {
-    let mut text = String::from(
-        "router id 10.255.0.1;\nprotocol device {}\n\
-         protocol kernel { merge paths on limit 8; ipv4 { import none; export all; }; }\n",
-    );
+    let mut text = String::from("router id 10.255.0.1;\nprotocol device {}\n");
+    let family = |own: &str| if own.contains(':') { "ipv6" } else { "ipv4" };
+    for known in ["ipv4", "ipv6"] {
+        if sessions.iter().any(|(own, _)| family(own) == known) {
+            let _ = writeln!(
+                text,
+                "protocol kernel {{ merge paths on limit 8; {known} {{ import none; export all; }}; }}"
+            );
+        }
+    }
     for (number, (own, neighbor)) in sessions.iter().enumerate() {
         let _ = writeln!(
             text,
             "protocol bgp down{number} {{ local {own} as 65000; neighbor {neighbor} as 65001; \
-             connect retry time 1; error wait time 1, 2; ipv4 {{ import all; export none; }}; }}"
+             connect retry time 1; error wait time 1, 2; {} {{ import all; export none; }}; }}",
+            family(own)
         );
     }
     text

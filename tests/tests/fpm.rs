@@ -107,8 +107,11 @@ fn a_table_of_bgpd_by_zebra() {
     };
     let began = Instant::now();
     let of_fpm = |count: usize| lab.source("fpm")["routes"] == count as u64;
+    lab.wait_for("a first route", || !of_fpm(0));
+    let first = began.elapsed().as_secs_f64();
     lab.wait_for("all routes", || of_fpm(all.len() - tenth));
-    println!("{} routes in {:.1} s", all.len() - tenth, began.elapsed().as_secs_f64());
+    let last = began.elapsed().as_secs_f64();
+    println!("{} routes in {last:.1} s, the first after {first:.1} s", all.len() - tenth);
     // Zebra sets them in the kernel as well.
     let in_kernel = |version: u8| {
         let rows = run(&lab.line.router, &format!("ip -{version} -o route show proto 186"));

@@ -255,6 +255,7 @@ fn soak(args: &[String]) -> Result<()> {
         "cluster_matrices",
         "cluster_overload",
         "fpm",
+        "kernel_table",
         "metrics",
         "pages",
         "ports",

@@ -265,6 +265,37 @@ fn packages_are_reproducible() {
     }
 }
 
+/// Programs are built in two checkouts in different folders, and packed there: `cargo xtask soak package 60 two_checkouts`.
+#[test]
+fn packages_of_two_checkouts_are_equal() {
+    if soak(Duration::ZERO).is_zero() {
+        return skip("cargo xtask soak package 60 two_checkouts");
+    }
+    if !ready(&["dpkg-deb", "git", "strip"]) {
+        return;
+    }
+    let folder = Folder::new(&format!("checkouts-{}", std::process::id()));
+    let made = ["one", "another/folder"].map(|name| {
+        let checkout = folder.path().join(name);
+        let clone = ["clone", "--quiet", "--no-hardlinks"];
+        let cloned = Command::new("git").args(clone).arg(root()).arg(&checkout).status();
+        assert!(cloned.expect("git was found").success());
+        let words = ["run", "--quiet", "--package", "xtask", "--", "package", "deb"];
+        let mut cargo = Command::new(env!("CARGO"));
+        // Of the tests' own build.
+        cargo.env_remove("CARGO_TARGET_DIR").env_remove("CARGO_MANIFEST_DIR");
+        let packed = cargo.args(words).current_dir(&checkout).status().expect("it runs the tests");
+        assert!(packed.success(), "in {}", checkout.display());
+        let mut files = fs::read_dir(checkout.join("target/package")).expect("it was made");
+        let file = files.next().expect("one package").expect("it can be read").path();
+        let bytes = fs::read(file).expect("it was made");
+        // Each takes a gigabyte.
+        fs::remove_dir_all(checkout.join("target")).expect("nobody else has it");
+        bytes
+    });
+    assert!(made[0] == made[1], "packages of {} and {} bytes", made[0].len(), made[1].len());
+}
+
 /// Exposure by systemd's own measure: at most 2.5 of 10.
 #[test]
 fn the_unit_is_hardened() {

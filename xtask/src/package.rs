@@ -2,7 +2,10 @@
 //!
 //! One folder is laid out as it will be installed, from `contrib` and from what the program writes itself (manual pages,
 //! completions), and packed three times. Times are those of the commit (`SOURCE_DATE_EPOCH`), owners are root, and
-//! names are sorted: two packagings of the same programs are equal, byte by byte.
+//! names are sorted: two packagings of the same programs are equal, byte by byte. The programs are built without the paths of
+//! this host (`paths.rs`), so that packages of two checkouts are equal as well.
+
+mod paths;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -18,6 +21,9 @@ const USAGE: &str =
 
 /// The programs; the second one is packed where it is there.
 const PROGRAMS: [&str; 2] = ["fingerpost", "fingerpost-lab"];
+
+/// Folder of the builds that are packed.
+const BUILD: &str = "target/package-build";
 
 /// Files of `contrib`, and their paths when installed.
 const FILES: &[(&str, &str)] = &[
@@ -107,10 +113,33 @@ pub(crate) fn package(args: &[String]) -> Result<()> {
     fs::remove_dir_all(&work).with_context(|| work.display().to_string())
 }
 
-/// Builds the programs; returns their folder.
+/// Builds the programs without the paths of this host; returns their folder.
+///
+/// # Errors
+/// When they cannot be built, or one of them has a path of this host.
 fn built(words: &str, target: &str) -> Result<PathBuf> {
-    sh::run(&mut sh::command(words))?;
-    Ok(sh::root().join("target").join(target).join("release"))
+    let paths = paths::Paths::of_host()?;
+    // A folder of its own: other flags would build what lies in the usual one anew, and the next build once more.
+    let mut build = sh::command(words);
+    build.args(["--locked", "--target-dir", BUILD]);
+    sh::run(paths.hide(&mut build))?;
+    let folder = sh::root().join(BUILD).join(target).join("release");
+    for name in PROGRAMS {
+        let program = folder.join(name);
+        let stripped = sh::scratch("package-paths")?.join(name);
+        install(&program, &stripped, 0o755)?;
+        strip(&stripped)?;
+        let bytes = fs::read(&stripped).with_context(|| stripped.display().to_string())?;
+        if let Some(path) = paths.found_in(&bytes) {
+            bail!("{} has a path of this host: {path}", program.display());
+        }
+    }
+    Ok(folder)
+}
+
+/// Removes debugging information. Names of functions stay, for what a crash prints.
+fn strip(program: &Path) -> Result<()> {
+    sh::run(sh::command("strip --strip-debug").arg(program))
 }
 
 /// Seconds of the last commit, unless `SOURCE_DATE_EPOCH` has others.
@@ -133,8 +162,7 @@ fn stage(programs: &Path, root: &Path, rpm: bool) -> Result<()> {
         }
         ensure!(from.is_file(), "{} is not there: {}", from.display(), test::RELEASE);
         install(&from, &to, 0o755)?;
-        // Names of functions stay, for what a crash prints.
-        sh::run(sh::command("strip --strip-debug").arg(&to))?;
+        strip(&to)?;
     }
     let contrib = sh::root().join("contrib");
     for (from, to) in FILES {

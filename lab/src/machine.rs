@@ -2,6 +2,7 @@
 //! where Linux has it; what it does not have is left empty.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::document::Machine;
@@ -72,11 +73,23 @@ fn huge_pages() -> &'static str {
     if mode.contains("[always]") || mode.contains("[madvise]") { "thp" } else { "none" }
 }
 
-/// Commit of the checkout that the program was built from, if it is still there.
+/// The checkout that has the program, or the current folder in it; of an installed program that runs elsewhere none. It is
+/// looked for at run time: a path of the host that builds would be in packages.
+pub(crate) fn checkout() -> Option<PathBuf> {
+    let folders = [std::env::current_exe().ok(), std::env::current_dir().ok()];
+    folders.iter().flatten().find_map(|folder| checkout_above(folder))
+}
+
+fn checkout_above(folder: &Path) -> Option<PathBuf> {
+    let is_ours = |folder: &&Path| folder.join("lab/peers/README.md").is_file();
+    folder.ancestors().find(is_ours).map(Path::to_path_buf)
+}
+
+/// Commit of the checkout that has the program.
 fn commit() -> String {
-    let out = Command::new("git")
-        .args(["-C", env!("CARGO_MANIFEST_DIR"), "describe", "--always", "--dirty"])
-        .output();
+    let Some(checkout) = checkout() else { return "unknown".to_owned() };
+    let mut git = Command::new("git");
+    let out = git.arg("-C").arg(checkout).args(["describe", "--always", "--dirty"]).output();
     match out {
         Ok(out) if out.status.success() => String::from_utf8_lossy(&out.stdout).trim().to_owned(),
         _ => "unknown".to_owned(),
@@ -85,6 +98,15 @@ fn commit() -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
+    #[test]
+    fn the_checkout_is_above_the_program() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        assert_eq!(checkout_above(&root.join("target/debug/deps/x")).as_deref(), Some(root));
+        assert_eq!(checkout_above(Path::new("/usr/bin/fingerpost-lab")), None);
+    }
+
     #[test]
     fn the_machine_has_a_name_and_a_core() {
         let machine = super::machine();

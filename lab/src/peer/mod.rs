@@ -130,11 +130,10 @@ fn named(rows: &'static [Row], names: &str) -> Result<Vec<&'static Row>> {
     Ok(rows.iter().filter(|row| names.split(',').any(|name| name == row.name)).collect())
 }
 
-/// Where the built programs are: `FINGERPOST_PEERS`, else `target/peers` of the checkout that this was
-/// built from.
+/// Where the built programs are: `FINGERPOST_PEERS`, else `target/peers` of the checkout.
 pub fn folder() -> PathBuf {
     std::env::var_os("FINGERPOST_PEERS").map_or_else(
-        || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../target/peers")),
+        || crate::machine::checkout().unwrap_or_default().join("target/peers"),
         PathBuf::from,
     )
 }
@@ -145,7 +144,8 @@ pub fn folder() -> PathBuf {
 /// # Errors
 /// When there is no source tree, or `cargo` cannot be started.
 pub fn build(programs: &[&str]) -> Result<()> {
-    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+    let root = crate::machine::checkout();
+    let root = root.context("no checkout of Fingerpost has this program, or the current folder")?;
     let status = Command::new("cargo")
         .args(["xtask", "peers"])
         .args(programs)

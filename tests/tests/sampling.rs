@@ -22,6 +22,13 @@ const RATE: u64 = 50;
 /// Bytes of content of each packet.
 const CONTENT: usize = 300;
 
+/// Prefixes with their AS numbers: a longer prefix has its own, and the last one is of IPv6.
+const AS_TABLE: &str = "10.0.1.0/24 64500\n198.51.0.0/16 1\n198.51.100.0/24 AS64501 # beyond\n\
+                        fd01::/64 64500\n2001:db8::/32 4200000001\n";
+
+/// AS numbers by that table of [`BEYOND`]; the source has 64500.
+const BEYOND_AS: [u64; 2] = [64_501, 4_200_000_001];
+
 struct Lab {
     line: Line,
     folder: Folder,
@@ -47,14 +54,16 @@ impl Lab {
         Some(Self { line, folder })
     }
 
-    /// A configuration that samples on `r0` and reports to these collectors.
+    /// A configuration that samples on `r0` and reports to these collectors, with the AS numbers of [`AS_TABLE`].
     fn config(&self, rate: u64, collectors: &[(&str, &str)]) -> String {
+        let as_table = self.folder.write("as.txt", AS_TABLE);
         let mut text = format!(
             "[[interface]]\nname = \"r0\"\nsampling = {rate}\n[[interface]]\nname = \"r1\"\n"
         );
         for (address, protocol) in collectors {
             text += &format!(
-                "[[collector]]\naddress = \"{address}\"\nprotocol = \"{protocol}\"\ncounters_s = 1\n"
+                "[[collector]]\naddress = \"{address}\"\nprotocol = \"{protocol}\"\ncounters_s = 1\n\
+                 as_table = \"{as_table}\"\n"
             );
         }
         self.folder.write("sampling.toml", &text)
@@ -224,6 +233,8 @@ fn samples_on(path: &str) {
                 assert_eq!(numbers, [bytes, 17, 7100, masks[0], masks[1]], "{name}: {record:#}");
                 let links = ["input_snmp", "output_snmp"].map(|field| number(record, field));
                 assert_eq!(links, [r0, r1], "{name}: {record:#}");
+                let numbers = ["src_as", "dst_as"].map(|field| number(record, field));
+                assert_eq!(numbers, [64_500, BEYOND_AS[family]], "{name}: {record:#}");
             }
         }
         let dropped: Vec<&Value> =
@@ -231,6 +242,7 @@ fn samples_on(path: &str) {
         assert!((10..80).contains(&dropped.len()), "{name}: {} of 40", dropped.len());
         for record in dropped {
             assert_eq!((number(record, "src_mask"), number(record, "dst_mask")), (24, 0), "{name}");
+            assert_eq!(number(record, "src_as"), 64_500, "{name}: {record:#}");
             assert!(number(record, "output_snmp") != r1, "{record:#}");
         }
     }
@@ -267,7 +279,7 @@ fn start_pmacct(lab: &Lab, program: &str, port: u16) -> Pmacct {
         "daemonize: false\n{program}_port: {port}\n{program}_ip: 0.0.0.0\n{program}_renormalize: true\n\
          {program}_as: netflow\n{program}_net: netflow\nplugins: print\nprint_output: json\n\
          print_output_file: {}\nprint_output_file_append: true\nprint_refresh_time: 1\n\
-         aggregate: dst_host, src_mask, dst_mask, in_iface, out_iface, peer_dst_ip, proto\n",
+         aggregate: dst_host, src_mask, dst_mask, in_iface, out_iface, peer_dst_ip, proto, src_as, dst_as\n",
         file.display()
     );
     std::fs::write(&config, text).expect("the folder was made");
@@ -307,8 +319,8 @@ fn another_collector_finds_the_rate_and_the_route() {
             let row: Value = serde_json::from_str(line).expect("JSON, a line each");
             let family = usize::from(row["ip_dst"] == BEYOND[1]);
             assert_eq!(row["ip_dst"], BEYOND[family], "{program}: {row}");
-            let numbers = ["iface_in", "iface_out", "mask_src", "mask_dst"];
-            let want = [r0, r1, [24, 64][family], [24, 48][family]];
+            let numbers = ["iface_in", "iface_out", "mask_src", "mask_dst", "as_src", "as_dst"];
+            let want = [r0, r1, [24, 64][family], [24, 48][family], 64_500, BEYOND_AS[family]];
             assert_eq!(numbers.map(|field| number(&row, field)), want, "{program}: {row}");
             if program == "sfacctd" && family == 1 {
                 assert_eq!(row["peer_ip_dst"], "fd02::2", "{row}");

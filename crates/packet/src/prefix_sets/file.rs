@@ -1,6 +1,6 @@
-//! Files of prefixes: one a line, plain or compressed.
+//! Files of prefixes: one a line, with or without more about it, plain or compressed.
 //!
-//! A line is a prefix or an address of either family; `#` and `;` begin a comment, as the lists that are handed around
+//! A line begins with a prefix or an address of either family; `#` and `;` begin a comment, as the lists that are handed around
 //! have it. A file is taken whole or, with the first line that makes no sense, not at all: half a list of whom to drop
 //! is no list. Host bits are cleared, as everywhere in graphs.
 //!
@@ -23,19 +23,52 @@ const READ_BYTES: usize = 1 << 16;
 /// # Errors
 /// What is wrong with it, with its name and the number of the line; with the words there, where the policy shows them.
 pub(crate) fn read_file(name: &str, policy: &OpenPolicy) -> Result<List, String> {
-    let file = policy.input(name).map_err(|error| format!("{name}: {error}"))?;
-    let input = Decoded::new(name, Box::new(file)).map_err(|error| error.to_string())?;
-    read(name, policy.shows_text(), input)
+    let mut list = List::default();
+    read_lines(name, policy, &mut |line| list.line(line)).map(|()| list)
 }
 
-fn read(name: &str, shown: bool, mut input: Decoded) -> Result<List, String> {
-    let mut lines = Lines { name, shown, list: List::default(), number: 0, rest: Vec::new() };
+/// Has `line` take each line of a file, without comments; lines without words are left out.
+///
+/// # Errors
+/// As [`read_file`], with what `line` finds wrong.
+pub(crate) fn read_lines(
+    name: &str,
+    policy: &OpenPolicy,
+    line: &mut dyn FnMut(&str) -> Result<(), String>,
+) -> Result<(), String> {
+    let file = policy.input(name).map_err(|error| format!("{name}: {error}"))?;
+    let input = Decoded::new(name, Box::new(file)).map_err(|error| error.to_string())?;
+    read(name, policy.shows_text(), input, line)
+}
+
+impl List {
+    fn line(&mut self, line: &str) -> Result<(), String> {
+        let mut words = line.split_ascii_whitespace();
+        let prefix = read_prefix(words.next().unwrap_or_default())?;
+        if let Some(more) = words.next() {
+            return Err(format!("`{more}` is one word too many: one prefix a line"));
+        }
+        if self.len() == MOST_PREFIXES {
+            return Err(format!("limit exceeded: {MOST_PREFIXES} prefixes"));
+        }
+        self.push(prefix);
+        Ok(())
+    }
+}
+
+fn read(
+    name: &str,
+    shown: bool,
+    mut input: Decoded,
+    line: &mut dyn FnMut(&str) -> Result<(), String>,
+) -> Result<(), String> {
+    let mut lines = Lines { name, shown, each: line, number: 0, rest: Vec::new() };
     let mut room = vec![0; READ_BYTES];
     loop {
         let len = input.read_some(&mut room).map_err(|error| error.to_string())?;
         if len == 0 {
             let last = std::mem::take(&mut lines.rest);
-            return lines.line(&last).map(|()| lines.list);
+            return lines.line(&last);
         }
         lines.bytes(&room[..len])?;
     }
@@ -45,7 +78,7 @@ struct Lines<'a> {
     name: &'a str,
     /// Messages may quote its contents.
     shown: bool,
-    list: List,
+    each: &'a mut dyn FnMut(&str) -> Result<(), String>,
     number: usize,
     /// The beginning of a line.
     rest: Vec<u8>,
@@ -76,17 +109,10 @@ impl Lines<'_> {
         self.number += 1;
         let end = line.iter().position(|byte| matches!(byte, b'#' | b';')).unwrap_or(line.len());
         let line = std::str::from_utf8(&line[..end]).map_err(|_| self.wrong("no text"))?;
-        let mut words = line.split_ascii_whitespace();
-        let Some(word) = words.next() else { return Ok(()) };
-        let prefix = read_prefix(word).map_err(|words| self.wrong(&words))?;
-        if let Some(more) = words.next() {
-            return Err(self.wrong(&format!("`{more}` is one word too many: one prefix a line")));
+        if line.trim_ascii().is_empty() {
+            return Ok(());
         }
-        if self.list.len() == MOST_PREFIXES {
-            return Err(self.wrong(&format!("limit exceeded: {MOST_PREFIXES} prefixes")));
-        }
-        self.list.push(prefix);
-        Ok(())
+        (self.each)(line).map_err(|words| self.wrong(&words))
     }
 
     fn wrong(&self, words: &str) -> String {
@@ -104,7 +130,8 @@ mod tests {
     }
 
     fn list(bytes: &[u8]) -> Result<String, String> {
-        let list = read("x", true, decoded(bytes))?;
+        let mut list = List::default();
+        read("x", true, decoded(bytes), &mut |line| list.line(line))?;
         let v4 = list.v4.iter().map(ToString::to_string);
         Ok(v4.chain(list.v6.iter().map(ToString::to_string)).collect::<Vec<_>>().join(" "))
     }
@@ -141,7 +168,9 @@ mod tests {
         }
         // A gzip file that ends in its header.
         assert!(list(&[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3]).unwrap_err().contains("cut short"));
-        let reported = read("x", false, decoded(b"10.0.0.0/8\nroot:secret\n")).unwrap_err();
+        let mut list = List::default();
+        let secret = decoded(b"10.0.0.0/8\nroot:secret\n");
+        let reported = read("x", false, secret, &mut |line| list.line(line)).unwrap_err();
         assert_eq!(reported, "x:2: no line of a list of prefixes");
         let read_file = |name| read_file(name, &OpenPolicy::default());
         assert!(read_file("/nowhere/at/all").unwrap_err().starts_with("/nowhere/at/all: "));

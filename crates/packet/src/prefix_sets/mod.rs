@@ -30,7 +30,7 @@ use fingerpost_route::AnyPrefix;
 
 use crate::route_table::Family;
 
-pub(crate) use file::read_file;
+pub(crate) use file::{read_file, read_lines};
 pub(crate) use text::read_prefix;
 
 /// Which sets, a bit each.

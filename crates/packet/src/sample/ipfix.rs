@@ -240,12 +240,13 @@ impl Key {
 }
 
 fn write(to: &mut Vec<u8>, key: &Key, sample: &FlowSample<'_>, now: Now) {
-    let Routed { next_hop, source_len, destination_len } = match sample.routed {
+    let Routed { next_hop, source_len, destination_len, as_numbers } = match sample.routed {
         Some(routed) => routed,
         None => Routed {
             next_hop: std::net::Ipv4Addr::UNSPECIFIED.into(),
             source_len: 0,
             destination_len: 0,
+            as_numbers: None,
         },
     };
     match (key.source, key.destination) {
@@ -286,9 +287,7 @@ fn write(to: &mut Vec<u8>, key: &Key, sample: &FlowSample<'_>, now: Now) {
         Egress::Dropped(_) => (0, UNROUTABLE),
     };
     to.u32(egress);
-    // The route table has no AS numbers.
-    to.u32(0);
-    to.u32(0);
+    as_numbers.unwrap_or_default().iter().for_each(|number| to.u32(*number));
     to.u8(status);
     to.u64(key.bytes);
     to.u64(1);
@@ -374,7 +373,8 @@ mod tests {
 
     fn sample<'a>(header: &'a [u8], next_hop: &str, egress: Egress) -> FlowSample<'a> {
         let next_hop = next_hop.parse().unwrap();
-        let routed = Some(Routed { next_hop, source_len: 24, destination_len: 16 });
+        let routed =
+            Some(Routed { next_hop, source_len: 24, destination_len: 16, as_numbers: None });
         FlowSample { sampler: SAMPLER, header, frame_len: 74, egress, routed }
     }
 
@@ -429,7 +429,9 @@ mod tests {
         let six = frame_v6("2001:db8::9", "2001:db8:5::1", 64, 58, &[128, 0, 0, 0]);
         let sent = written(&mut messages, |to, send| {
             to.flow(&sample(&four, "10.0.1.1", Egress::Link(8)), NOW, send);
-            to.flow(&sample(&six, "2001:db8::1", Egress::Dropped(0)), NOW, send);
+            let mut six = sample(&six, "2001:db8::1", Egress::Dropped(0));
+            six.routed.as_mut().unwrap().as_numbers = Some([64_500, 4_200_000_001]);
+            to.flow(&six, NOW, send);
         });
         let want = hex("000a 00de 6553f100 00000001 00000009 \
              0100 0055 0a000009 c0000201 0a000101 18 10 \
@@ -437,7 +439,7 @@ mod tests {
              0000000000000028 0000000000000001 0000018bcfe5687b 0000018bcfe5687b 0000000000000007 0000 \
              0101 0079 20010db8000000000000000000000009 20010db8000500000000000000000001 \
              20010db8000000000000000000000001 18 10 \
-             3a 00 0000 0000 0000 00000007 00000000 00000000 00000000 83 \
+             3a 00 0000 0000 0000 00000007 00000000 0000fbf4 fa56ea01 83 \
              000000000000002c 0000000000000001 0000018bcfe5687b 0000018bcfe5687b 0000000000000007 8000");
         assert_eq!(want[2..4], u16::try_from(want.len()).unwrap().to_be_bytes());
         assert_eq!(sent, [want]);

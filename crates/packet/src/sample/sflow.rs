@@ -1,8 +1,8 @@
 //! sFlow version 5: flow samples and counter samples.
 //!
 //! Source: "sFlow Version 5" (P. Phaal, M. Lavine, sflow.org, July 2004); XDR of its section 5. A packet has the records
-//!         `sampled_header` (format 1) and `extended_router` (format 1002) in a `flow_sample` (format 1); an interface has
-//!         `if_counters` (format 1) in a `counters_sample` (format 2).
+//!         `sampled_header` (format 1), `extended_router` (format 1002) and, by a table of AS numbers, `extended_gateway`
+//!         (format 1003) in a `flow_sample` (format 1); an interface has `if_counters` (format 1) in a `counters_sample` (format 2).
 //! Shape:  a datagram is a header of 28 or 40 bytes, and samples, each of which states its length.
 //! Cost:   a copy of the header, and about 100 bytes beside it.
 //! Limits: kernel indices below 2^24 (a `source_id` has no more); others are reported as 0.
@@ -17,7 +17,11 @@ const FLOW_SAMPLE: u32 = 1;
 const COUNTERS_SAMPLE: u32 = 2;
 const SAMPLED_HEADER: u32 = 1;
 const EXTENDED_ROUTER: u32 = 1002;
+const EXTENDED_GATEWAY: u32 = 1003;
 const IF_COUNTERS: u32 = 1;
+
+/// `as_path_segment_type` of a sequence.
+const AS_SEQUENCE: u32 = 2;
 
 /// `header_protocol` of Ethernet frames.
 const ETHERNET: u32 = 1;
@@ -127,7 +131,8 @@ impl Exporter for Datagrams {
             to.low(sampler.lost);
             to.u32(index(sampler.link));
             to.u32(output(sample.egress));
-            to.u32(1 + u32::from(sample.routed.is_some()));
+            let gateway = sample.routed.and_then(|routed| routed.as_numbers);
+            to.u32(1 + u32::from(sample.routed.is_some()) + u32::from(gateway.is_some()));
             opaque(to, SAMPLED_HEADER, |to| {
                 to.u32(ETHERNET);
                 to.u32(sample.frame_len.saturating_add(FCS_BYTES));
@@ -142,6 +147,21 @@ impl Exporter for Datagrams {
                     address(to, routed.next_hop);
                     to.u32(routed.source_len.into());
                     to.u32(routed.destination_len.into());
+                });
+            }
+            if let Some((routed, [source, destination])) = sample.routed.zip(gateway) {
+                opaque(to, EXTENDED_GATEWAY, |to| {
+                    address(to, routed.next_hop);
+                    // The router's own AS and that of the source's peer are not known.
+                    [0, source, 0].iter().for_each(|number| to.u32(*number));
+                    // A path of one segment of one AS, or an empty one.
+                    if destination == 0 {
+                        to.u32(0);
+                    } else {
+                        [1, AS_SEQUENCE, 1, destination].iter().for_each(|word| to.u32(*word));
+                    }
+                    // No communities, and no local preference.
+                    [0, 0].iter().for_each(|word| to.u32(*word));
                 });
             }
         });
@@ -226,6 +246,7 @@ mod tests {
             next_hop: "2001:db8::1".parse().unwrap(),
             source_len: 48,
             destination_len: 32,
+            as_numbers: None,
         };
         let header = [0xaa, 0xbb, 0xcc, 0xdd, 0xee];
         let mut datagrams = Datagrams::new("192.0.2.9".parse().unwrap(), 128);
@@ -237,6 +258,32 @@ mod tests {
              00000001 00000018 00000001 000005ee 00000004 00000005 aabbccdd ee000000 \
              000003ea 0000001c 00000002 20010db8 00000000 00000000 00000001 00000030 00000020");
         assert_eq!(sent, [want]);
+    }
+
+    #[test]
+    fn as_numbers_byte_for_byte() {
+        let routed = |source, destination| Routed {
+            next_hop: "192.0.2.1".parse().unwrap(),
+            source_len: 24,
+            destination_len: 16,
+            as_numbers: Some([source, destination]),
+        };
+        for (numbers, len, body) in [
+            ((64_500, 0x1_0001), "2c", "0000fbf4 00000000 00000001 00000002 00000001 00010001"),
+            ((0, 0), "20", "00000000 00000000 00000000"),
+        ] {
+            let mut datagrams = Datagrams::new("192.0.2.9".parse().unwrap(), 128);
+            let routed = Some(routed(numbers.0, numbers.1));
+            let sent =
+                written(&mut datagrams, |to, send| to.flow(&sample(&[7; 4], routed), NOW, send));
+            let want = hex(&format!(
+                "000003ea 00000010 00000001 c0000201 00000018 00000010 \
+                 000003eb 000000{len} 00000001 c0000201 00000000 {body} 00000000 00000000"
+            ));
+            assert!(sent[0].ends_with(&want), "{:02x?}", sent[0]);
+            // Behind the header of the datagram and seven words: the number of records.
+            assert_eq!(sent[0][28 + 8 + 28..][..4], [0, 0, 0, 3]);
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Files that are read again once they change: the token and the files of TLS.
+//! Files that are read again once they change: the token, the files of TLS, and tables of AS numbers.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
@@ -13,19 +13,19 @@ type Stamp = Option<(u64, i64, i64)>;
 
 /// Files as they were when they were last looked at.
 #[derive(Debug)]
-pub(super) struct Stamps {
+pub(crate) struct Stamps {
     seen: Vec<Stamp>,
     looked: Instant,
 }
 
 impl Stamps {
     /// The files as they are now. What is read of them is read later, so that no change is missed.
-    pub(super) fn of<'a>(files: impl IntoIterator<Item = &'a Path>) -> Self {
+    pub(crate) fn of<'a>(files: impl IntoIterator<Item = &'a Path>) -> Self {
         Self { seen: stamps(files), looked: Instant::now() }
     }
 
     /// Whether one of the files has changed since the last look, which is a second ago or longer.
-    pub(super) fn have_changed<'a>(&mut self, files: impl IntoIterator<Item = &'a Path>) -> bool {
+    pub(crate) fn have_changed<'a>(&mut self, files: impl IntoIterator<Item = &'a Path>) -> bool {
         if self.looked.elapsed() < LOOK {
             return false;
         }
@@ -36,7 +36,7 @@ impl Stamps {
 
     /// Has the next call look at the files.
     #[cfg(test)]
-    pub(super) fn expire(&mut self) {
+    pub(crate) fn expire(&mut self) {
         self.looked = Instant::now().checked_sub(LOOK).expect("the host runs for a second");
     }
 }

@@ -16,6 +16,7 @@ use crate::api::backend::{Awaited, Queue};
 use crate::api::error::{ApiError, Code};
 use crate::{privilege, sys};
 
+mod as_tables;
 mod backend;
 mod builder;
 mod cluster;

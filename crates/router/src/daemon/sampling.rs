@@ -1,7 +1,8 @@
 //! Reports of samples to collectors: samples of the workers and of the XDP datapath, completed by the route table, and
 //! counters of interfaces at an interval.
 //!
-//! All of it runs in the control thread, between its turns: the RIB has the lengths of prefixes. Sockets do not block; a
+//! All of it runs in the control thread, between its turns: the RIB has the lengths of prefixes, and tables of AS numbers
+//! (`as_tables.rs`) those of the collectors that name a file. Sockets do not block; a
 //! datagram that the kernel does not take is counted, and the first one between two reports of counters is logged.
 //!
 //! Cost:   an estimated 3 us a sample, and a system call for about seven of them. A turn takes at most [`MOST`] samples.
@@ -21,6 +22,7 @@ use fingerpost_packet::sample::{
 use fingerpost_route::{Control, Forwarding, ForwardingAction, IpFamily, TableId};
 use tracing::{info, warn};
 
+use super::as_tables::AsTables;
 use super::features::Features;
 use super::ports::Interfaces;
 use super::ports::numbers::Counted;
@@ -48,7 +50,10 @@ pub(super) struct Seen<'a> {
 
 /// The collectors in use.
 #[derive(Default)]
-pub(super) struct Reports(Vec<Sink>);
+pub(super) struct Reports {
+    sinks: Vec<Sink>,
+    as_tables: AsTables,
+}
 
 /// One collector.
 struct Sink {
@@ -84,16 +89,18 @@ impl Reports {
     /// Reports what was sampled since the last call, and counters where they are due.
     pub(super) fn turn(&mut self, seen: Seen<'_>, now: Instant) {
         let Some(sampling) = seen.features.states().of::<Sampling>() else {
-            self.0.clear();
+            *self = Self::default();
             return;
         };
         self.follow(sampling.collectors(), now);
+        let Self { sinks, as_tables } = self;
+        as_tables.turn();
         let time = time(seen.uptime);
-        self.0.iter_mut().for_each(|sink| sink.open(now));
+        sinks.iter_mut().for_each(|sink| sink.open(now));
         let mut world = World::new(seen, &sampling);
-        let counters = self.0.iter().any(|sink| sink.next_counters <= now);
+        let counters = sinks.iter().any(|sink| sink.next_counters <= now);
         let counters = if counters { world.counters() } else { Vec::new() };
-        for sink in self.0.iter_mut().filter(|sink| sink.next_counters <= now) {
+        for sink in sinks.iter_mut().filter(|sink| sink.next_counters <= now) {
             sink.next_counters = now + Duration::from_secs(sink.collector.counters_s.into());
             sink.fails = false;
             sink.add(now, |exporter, send| {
@@ -107,11 +114,19 @@ impl Reports {
         }
         let mut report = |sample: &Sample| {
             let flow = world.flow(sample);
-            for sink in &mut self.0 {
+            for sink in &mut *sinks {
                 // Without a rate nobody can count by it.
                 if flow.sampler.rate == 0 || sink.open.is_none() {
                     sink.counts.lost += 1;
                     continue;
+                }
+                let mut flow = flow;
+                if let Some((file, routed)) =
+                    sink.collector.as_table.as_ref().zip(flow.routed.as_mut())
+                {
+                    let addrs = addresses(flow.header);
+                    routed.as_numbers =
+                        addrs.and_then(|(from, to)| as_tables.numbers(file, [from, to]));
                 }
                 sink.add(now, |exporter, send| exporter.flow(&flow, time, send));
             }
@@ -120,20 +135,21 @@ impl Reports {
         if let Some(forwarder) = forwarder {
             forwarder.take_samples(MOST - taken, report);
         }
-        for sink in self.0.iter_mut().filter(|sink| sink.flush.is_some_and(|due| due <= now)) {
+        for sink in sinks.iter_mut().filter(|sink| sink.flush.is_some_and(|due| due <= now)) {
             sink.flush(time);
         }
     }
 
     /// Opens new collectors and closes those that are gone.
     fn follow(&mut self, collectors: &[Collector], now: Instant) {
-        if self.0.iter().map(|sink| &sink.collector).eq(collectors) {
+        if self.sinks.iter().map(|sink| &sink.collector).eq(collectors) {
             return;
         }
-        let mut before = std::mem::take(&mut self.0);
+        self.as_tables.follow(collectors.iter().filter_map(|one| one.as_table.as_deref()));
+        let mut before = std::mem::take(&mut self.sinks);
         for collector in collectors {
             let known = before.iter().position(|sink| sink.collector == *collector);
-            self.0.push(known.map_or_else(
+            self.sinks.push(known.map_or_else(
                 || Sink {
                     collector: collector.clone(),
                     open: None,
@@ -150,7 +166,7 @@ impl Reports {
 
     /// Collectors, with what was sent to them.
     pub(super) fn sent(&self) -> impl Iterator<Item = (&Collector, Sent)> {
-        self.0.iter().map(|sink| (&sink.collector, sink.counts))
+        self.sinks.iter().map(|sink| (&sink.collector, sink.counts))
     }
 }
 
@@ -307,7 +323,7 @@ impl<'a> World<'a> {
             prefix.map_or(0, |prefix| prefix.len())
         };
         let (source_len, destination_len) = (len(source), len(destination));
-        (egress, Some(Routed { next_hop, source_len, destination_len }))
+        (egress, Some(Routed { next_hop, source_len, destination_len, as_numbers: None }))
     }
 
     /// The forwarding action of a packet that arrives at a port, and the table that has it.

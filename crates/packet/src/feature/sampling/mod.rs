@@ -2,16 +2,18 @@
 //!
 //! `settings.rs` reads `sampling` of `[[interface]]` and `[[collector]]`, `element.rs` is the step in the graph. Here is what
 //! they share: the rates and counts of interfaces, and the queue of samples, from which the control side takes them
-//! ([`Sampling::take`]) to report them ([`crate::sample`]).
+//! ([`Sampling::take`]) to report them ([`crate::sample`]). `as_numbers.rs` reads tables of AS numbers for that.
 //!
 //! Cost: a look at the port of each packet; a copy of up to 256 bytes a sample. The queue is bounded: what does not fit is lost,
 //!       and counted.
 
+mod as_numbers;
 mod element;
 mod settings;
 #[cfg(test)]
 mod tests;
 
+pub use as_numbers::AsNumbers;
 pub use settings::{Collector, Protocol, Settings};
 
 use std::fmt;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use fingerpost_route::InterfaceSet;
 
-use super::Sampling;
+use super::{AsNumbers, Sampling};
 use crate::feature::reader::{Mistake, Placed, TableReader, read_items};
 use crate::feature::row::{Field, Given, Item, Settings as FeatureSettings, State, Support, Use};
 use crate::feature::value::Value;
@@ -67,6 +67,8 @@ pub struct Collector {
     pub counters_s: u32,
     /// Most bytes of a packet in a report.
     pub header: u16,
+    /// File of [`AsNumbers`], for the AS numbers of source and destination.
+    pub as_table: Option<String>,
 }
 
 impl fmt::Display for Collector {
@@ -113,6 +115,11 @@ pub(super) const FIELDS: &[Field] = &[
         "header",
         "a number of bytes",
         "Most bytes of a packet that a sample has in sFlow: 80 to 256, usually 128.",
+    ),
+    Field::new(
+        "as_table",
+        "text",
+        "File of prefixes and their AS numbers, a line each, for those of source and destination.",
     ),
 ];
 
@@ -184,7 +191,8 @@ fn read_collector(place: &str, value: &Value, mistakes: &mut Vec<Mistake>) -> Op
     let most = u32::try_from(HEADER_BYTES).expect("a few hundred");
     let header = number(&mut table, "header", LEAST_HEADER.into()..=most);
     let header = header.and_then(|bytes| bytes.try_into().ok()).unwrap_or(USUAL_HEADER);
-    Some(Collector { address: address?, protocol, agent, counters_s, header })
+    let as_table = table.text("as_table").map(ToOwned::to_owned);
+    Some(Collector { address: address?, protocol, agent, counters_s, header, as_table })
 }
 
 /// A number of a range, where the key is given.
@@ -236,15 +244,32 @@ impl FeatureSettings for Settings {
             Item::new(format!("interface {} sampling", one.name), format!("1 in {}", one.rate))
         };
         let collector = |Placed { item, .. }: &Placed<Collector>| {
-            let Collector { address, protocol, agent, counters_s, header } = item;
+            let Collector { address, protocol, agent, counters_s, header, as_table } = item;
             let mut words =
                 format!("{}, counters every {counters_s} s, header {header}", protocol.name());
             if let Some(agent) = agent {
                 words += &format!(", agent {agent}");
             }
+            if let Some(file) = as_table {
+                words += &format!(", AS numbers of {file}");
+            }
             Item::new(format!("collector {address}"), words)
         };
         self.interfaces.iter().map(rate).chain(self.collectors.iter().map(collector)).collect()
+    }
+
+    fn files(&self) -> Vec<(String, String)> {
+        let file = |placed: &Placed<Collector>| {
+            Some((format!("{}.as_table", placed.place), placed.item.as_table.clone()?))
+        };
+        self.collectors.iter().filter_map(file).collect()
+    }
+
+    fn check_files(&self) -> Vec<Mistake> {
+        let wrong = |(place, file): (String, String)| {
+            AsNumbers::read(&file).err().map(|what| Mistake::new(place, what))
+        };
+        self.files().into_iter().filter_map(wrong).collect()
     }
 
     fn make(&self, before: Option<&dyn State>) -> Result<Option<Arc<dyn State>>, Vec<String>> {

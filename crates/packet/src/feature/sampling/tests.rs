@@ -55,6 +55,7 @@ fn settings_are_read_whole() {
         ("agent", text("2001:db8::2")),
         ("counters_s", Value::Integer(5)),
         ("header", Value::Integer(256)),
+        ("as_table", text("/nowhere/as.txt")),
     ];
     let given = given(&[("a", Some(Value::Integer(1000))), ("b", None)], &[&usual(), &full]);
     let mut mistakes = Vec::new();
@@ -69,11 +70,16 @@ fn settings_are_read_whole() {
         ("collector 192.0.2.1:6343", "sflow, counters every 20 s, header 128"),
         (
             "collector [2001:db8::1]:9995",
-            "ipfix, counters every 5 s, header 256, agent 2001:db8::2",
+            "ipfix, counters every 5 s, header 256, agent 2001:db8::2, AS numbers of /nowhere/as.txt",
         ),
     ];
     assert_eq!(items, want.map(|(name, words)| (name.to_owned(), words.to_owned())));
     assert_eq!(Protocol::Ipfix.name(), "ipfix");
+    let place = "collector.1.as_table".to_owned();
+    assert_eq!(settings.files(), [(place.clone(), "/nowhere/as.txt".to_owned())]);
+    let [wrong] = &settings.check_files()[..] else { panic!("one file cannot be read") };
+    assert_eq!(wrong.at, place);
+    assert!(wrong.what.starts_with("/nowhere/as.txt: "), "{}", wrong.what);
 }
 
 #[test]

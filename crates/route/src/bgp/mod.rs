@@ -5,6 +5,7 @@
 
 pub mod dump;
 pub mod mrt;
+pub mod path_ids;
 pub mod ribs;
 pub mod update;
 

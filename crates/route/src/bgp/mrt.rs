@@ -12,7 +12,7 @@
 use core::net::IpAddr;
 
 use super::ribs::Peer;
-use super::update::{self, Encoding, Statement};
+use super::update::{self, AsNumbers, Encoding, Statement};
 use super::{Fields, Words, masked};
 use crate::event::AnyPrefix;
 
@@ -296,7 +296,8 @@ impl<'a> Message<'a> {
             Content::Message(kind, message)
         };
         let time_us = u64::from(record.time) * 1_000_000 + u64::from(micros);
-        let encoding = Encoding { short_as, add_path: [paths; 2] };
+        let as_numbers = if short_as { AsNumbers::Short } else { AsNumbers::Long };
+        let encoding = Encoding { as_numbers, add_path: [paths; 2], next_hop: None };
         Ok(Some(Self { time_us, peer, peer_as, local_as, local, encoding, content }))
     }
 

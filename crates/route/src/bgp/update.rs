@@ -34,13 +34,27 @@ const UNICAST: u8 = 1;
 /// Value of ORIGIN that stands for INCOMPLETE, and for a missing attribute.
 const INCOMPLETE: u8 = 2;
 
+/// Bytes of an AS number in AS_PATH (RFC 6793).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AsNumbers {
+    /// Four.
+    #[default]
+    Long,
+    /// Two.
+    Short,
+    /// Four, or two where the attribute makes no sense with four.
+    Either,
+}
+
 /// How the speaker encodes its messages, as its OPEN messages agree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Encoding {
-    /// Whether AS numbers have two bytes instead of four (RFC 6793).
-    pub short_as: bool,
+    /// Bytes of an AS number.
+    pub as_numbers: AsNumbers,
     /// Whether prefixes of IPv4, and of IPv6, have path identifiers (RFC 7911).
     pub add_path: [bool; 2],
+    /// Next hop of IPv4 prefixes that come without one.
+    pub next_hop: Option<IpAddr>,
 }
 
 impl Encoding {
@@ -144,13 +158,14 @@ pub fn update(
                 }
             }
             _ => {
-                if let Err(what) = read.attribute(kind, data, encoding.short_as) {
+                if let Err(what) = read.attribute(kind, data, encoding.as_numbers) {
                     mistake = mistake.or(Some(what));
                 }
             }
         }
     }
-    let of_body = (!announced.0.is_empty()).then_some((false, read.next_hop, announced));
+    let hop = read.next_hop.or(encoding.next_hop);
+    let of_body = (!announced.0.is_empty()).then_some((false, hop, announced));
     for (v6, next_hop, rest) in reach.into_iter().chain(of_body) {
         if next_hop.is_none() {
             mistake = mistake.or(Some("prefixes without a next hop"));
@@ -175,7 +190,7 @@ pub fn update(
 pub fn attributes(
     attributes: Fields<'_>,
     v6: bool,
-    short_as: bool,
+    as_numbers: AsNumbers,
 ) -> Result<Option<PathAttributes>, Words> {
     let (mut read, mut multi) = (Read::default(), None);
     for attribute in attributes.attributes() {
@@ -188,7 +203,7 @@ pub fn attributes(
             let len = data.u8()?;
             multi = Some(data.next_hop(len)?);
         } else {
-            read.attribute(kind, data, short_as)?;
+            read.attribute(kind, data, as_numbers)?;
         }
     }
     let next_hop = if v6 { multi.or(read.next_hop) } else { read.next_hop.or(multi) };
@@ -206,14 +221,19 @@ struct Read {
 }
 
 impl Read {
-    fn attribute(&mut self, kind: u8, mut data: Fields<'_>, short_as: bool) -> Result<(), Words> {
+    fn attribute(
+        &mut self,
+        kind: u8,
+        mut data: Fields<'_>,
+        as_numbers: AsNumbers,
+    ) -> Result<(), Words> {
         let mut number = || data.array().map(u32::from_be_bytes);
         match kind {
             NEXT_HOP => self.next_hop = Some(data.next_hop(4)?),
             LOCAL_PREF => self.local_pref = Some(number()?),
             MULTI_EXIT_DISC => self.med = Some(number()?),
             ORIGIN => self.origin = Some(data.u8()?),
-            AS_PATH => self.as_path_len = as_path_len(data, short_as)?,
+            AS_PATH => self.as_path_len = as_path_len(data, as_numbers)?,
             _ => {}
         }
         Ok(())
@@ -231,12 +251,23 @@ impl Read {
 }
 
 /// Length of an AS path by RFC 4271, section 9.1.2.2: a set counts as one.
-fn as_path_len(mut data: Fields<'_>, short_as: bool) -> Result<u32, Words> {
+fn as_path_len(data: Fields<'_>, as_numbers: AsNumbers) -> Result<u32, Words> {
+    match as_numbers {
+        AsNumbers::Long => as_path_len_of(data, 4),
+        AsNumbers::Short => as_path_len_of(data, 2),
+        AsNumbers::Either => {
+            let long = as_path_len_of(data, 4);
+            long.or_else(|what| as_path_len_of(data, 2).map_err(|_| what))
+        }
+    }
+}
+
+fn as_path_len_of(mut data: Fields<'_>, number_bytes: usize) -> Result<u32, Words> {
     const SET: u8 = 1;
     let mut len = 0;
     while !data.0.is_empty() {
         let (kind, count) = (data.u8()?, data.u8()?);
-        data.take(usize::from(count) * if short_as { 2 } else { 4 })?;
+        data.take(usize::from(count) * number_bytes)?;
         len += match kind {
             SET => 1,
             SEQUENCE => u32::from(count),
@@ -335,7 +366,8 @@ mod tests {
     fn path_identifiers_and_other_families_are_read_as_agreed() {
         let hop = [0x40, 3, 4, 192, 0, 2, 1];
         let v4 = [&counted(&[])[..], &counted(&hop), &[0, 0, 0, 9, 8, 10]].concat();
-        let encoding = Encoding { short_as: true, add_path: [true, false] };
+        let encoding =
+            Encoding { as_numbers: AsNumbers::Short, add_path: [true, false], next_hop: None };
         assert_eq!(
             said(&v4, encoding).unwrap(),
             ["10.0.0.0/8 9 192.0.2.1 pref None len 0 origin 2 med None"]
@@ -367,6 +399,22 @@ mod tests {
         });
         assert_eq!(done, Err("next hop of an odd length"));
         assert_eq!(gone, ["10.0.0.0/8", "2001::/16", "2002::/16"]);
+    }
+
+    #[test]
+    fn as_numbers_of_two_bytes_are_taken_where_four_make_no_sense() {
+        let path = |path: &[u8]| {
+            let attribute = [&[0x40, 2, u8::try_from(path.len()).unwrap()][..], path].concat();
+            let hop = [0x40, 3, 4, 192, 0, 2, 1];
+            [&counted(&[])[..], &counted(&[&attribute[..], &hop].concat()), &[8, 10]].concat()
+        };
+        let (short, long) = (path(&[2, 2, 0xfd, 0xe9, 0, 7]), path(&[2, 1, 0, 0, 0xfd, 0xe9]));
+        let either = Encoding { as_numbers: AsNumbers::Either, ..Encoding::default() };
+        let len = |len: u8| format!("10.0.0.0/8 0 192.0.2.1 pref None len {len} origin 2 med None");
+        assert_eq!(said(&short, either).unwrap(), [len(2)]);
+        assert_eq!(said(&long, either).unwrap(), [len(1)]);
+        assert!(said(&short, Encoding::default()).is_err());
+        assert!(said(&path(&[2, 2, 0xfd]), either).is_err());
     }
 
     #[test]

@@ -31,7 +31,7 @@ use crate::bgp::mrt::{
     RibEntry, RibRecord, TABLE_DUMP, TABLE_DUMP_V2, peer_index,
 };
 use crate::bgp::ribs::{Change, Limits, Peer, PeerNumber, Ribs};
-use crate::bgp::update::{self, PathAttributes, Statement};
+use crate::bgp::update::{self, AsNumbers, PathAttributes, Statement};
 use crate::bgp::{Fields, Words};
 use crate::event::{AnyPrefix, RouteEvent};
 
@@ -180,12 +180,12 @@ impl Replayed {
                 let RibEntry { peer, id, attributes } = path?;
                 let peer = self.index.get(usize::from(peer)).copied();
                 let peer = peer.ok_or("a path of a peer that no index table has")?;
-                self.path(peer, paths.prefix, id, attributes, false, sink)?;
+                self.path(peer, paths.prefix, id, attributes, AsNumbers::Long, sink)?;
             }
         } else if record.kind == TABLE_DUMP {
             let OldEntry { prefix, peer, attributes } = OldEntry::of(record.subtype, record.body)?;
             let peer = self.number(peer)?;
-            self.path(peer, prefix, 0, attributes, true, sink)?;
+            self.path(peer, prefix, 0, attributes, AsNumbers::Short, sink)?;
         } else {
             // One that makes no sense has no time either.
             let Some(message) = Message::of(record)? else { return Ok(true) };
@@ -209,14 +209,14 @@ impl Replayed {
         prefix: AnyPrefix,
         id: u32,
         attributes: Fields<'_>,
-        short_as: bool,
+        as_numbers: AsNumbers,
         sink: Sink<'_>,
     ) -> Result<(), Words> {
         if !self.counts(peer) {
             return Ok(());
         }
         let v6 = prefix.family() == 6;
-        let attributes = update::attributes(attributes, v6, short_as)?.ok_or("no next hop")?;
+        let attributes = update::attributes(attributes, v6, as_numbers)?.ok_or("no next hop")?;
         if self.shared.len() >= MOST_SHARED {
             self.shared.clear();
         }

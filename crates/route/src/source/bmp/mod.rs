@@ -23,7 +23,12 @@
 //!
 //! **A message is one change**: after each follows [`RouteEvent::Commit`].
 //!
-//! **How messages are read.** Path identifiers and families are as the OPEN messages of a peer agree, which Peer Up has.
+//! **How messages are read.** Families, path identifiers and AS numbers are as the OPEN messages of a peer agree, which Peer
+//! Up has, unless the messages show otherwise: see [`crate::bgp::path_ids`] and [`AsNumbers`](crate::bgp::update::AsNumbers).
+//! Such a difference is counted as rejected once a peer and family, with its words.
+//!
+//! **Loc-RIB without Peer Up.** GoBGP 3 and most releases of FRR send the routes of the Loc-RIB and no Peer Up of it. It is
+//! a peer from its first route on.
 //!
 //! **End of the table.** By the rules of [`super::replay`]; the mark is End-of-RIB of all peers for each of their families,
 //! which FRR sends only for peers that were up before the session.
@@ -46,7 +51,7 @@ use crate::bgp::ribs::Ribs;
 use crate::bgp::update::{Statement, UPDATE, message, update};
 use crate::bgp::{Fields, Words};
 use crate::event::RouteEvent;
-use peer::{Header, Key, Peer, PeerRib, open};
+use peer::{Header, Key, Peer, PeerRib, opens};
 
 pub(super) const KIND: SourceKind = SourceKind {
     name: "bmp",
@@ -297,6 +302,13 @@ impl Bmp {
             self.over = self.peers.contains_key(&key);
             return Ok(Taken::Whole);
         }
+        if kind == PEER_UP
+            && let Some(peer) = self.peers.get_mut(&key).filter(|peer| !peer.is_announced)
+        {
+            let (sent, received) = opens(&mut body)?;
+            peer.announce(key, &sent, &received);
+            return Ok(Taken::Whole);
+        }
         if let Some(before) = self.peers.remove(&key) {
             self.ribs.remove_peer(before.number);
         }
@@ -314,9 +326,7 @@ impl Bmp {
         now: Instant,
         sink: Sink<'_>,
     ) -> Result<Taken, Words> {
-        // Own address and both ports.
-        body.take(16 + 2 + 2)?;
-        let (sent, received) = (open(&mut body)?, open(&mut body)?);
+        let (sent, received) = opens(&mut body)?;
         let external = sent.own_as != header.peer_as;
         let number = self.ribs.add_peer(crate::bgp::ribs::Peer {
             addr: key.addr,
@@ -327,7 +337,7 @@ impl Bmp {
         if key.view == PeerRib::Loc && self.monitored.sends < Monitored::LocRib {
             self.replace_by(Monitored::LocRib, now, sink);
         }
-        self.peers.insert(key, Peer::new(number, &sent, &received));
+        self.peers.insert(key, Peer::new(number, key, &sent, &received));
         Ok(Taken::Whole)
     }
 
@@ -340,7 +350,11 @@ impl Bmp {
         sink: Sink<'_>,
     ) -> Result<Taken, Words> {
         if !self.peers.contains_key(&key) {
-            return Err("routes of a peer that is not up");
+            if key.view != PeerRib::Loc {
+                return Err("routes of a peer that is not up");
+            }
+            let peer = crate::bgp::ribs::Peer { addr: key.addr, bgp_id: 0, external: false };
+            self.peers.insert(key, Peer::loc_rib(self.ribs.add_peer(peer)?));
         }
         let of = match key.view {
             PeerRib::Loc => Monitored::LocRib,
@@ -362,9 +376,17 @@ impl Bmp {
         if kind != UPDATE {
             return Err("a BGP message that is no UPDATE");
         }
+        let (encoding, report) = peer.encoding(header, body)?;
         let (ribs, rejected, messages) = (&mut self.ribs, &mut self.rejected, self.messages);
+        if let Some(what) = report {
+            let whose = match key.view {
+                PeerRib::Loc => "the Loc-RIB".to_owned(),
+                PeerRib::Adj => format!("peer {}", key.addr),
+            };
+            rejected.add(|| format!("message {messages}: {whose}: {what}"));
+        }
         let sends = self.monitored.awaited.is_none();
-        let taken = update(body, peer.encoding(header), &mut |statement| {
+        let taken = update(body, encoding, &mut |statement| {
             let change = match statement {
                 Statement::Announced(prefix, id, attributes) => {
                     let change = ribs.announce(peer.number, prefix, id, &attributes);

@@ -1,12 +1,13 @@
 //! Peers of a monitored router: the header that names one, and what its OPEN messages agree on.
 //!
 //! Source: RFC 7854 sections 4.2 and 4.10, RFC 8671 section 4, RFC 9069 section 4; RFC 5492 (capabilities), RFC 9072
-//! (long optional parameters), RFC 4760 section 8, RFC 7911 section 4, RFC 6793.
+//! (long optional parameters), RFC 4760 section 8, RFC 7911 section 4, RFC 6793, RFC 8950 section 4.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use crate::bgp::path_ids::PathIds;
 use crate::bgp::ribs::PeerNumber;
-use crate::bgp::update::{Encoding, OPEN, message};
+use crate::bgp::update::{AsNumbers, Encoding, OPEN, message};
 use crate::bgp::{Fields, Words};
 
 /// Bits of the flags of a peer, but of Loc-RIB.
@@ -26,11 +27,16 @@ pub(super) enum PeerRib {
     Loc,
 }
 
-/// What a peer is known by.
+/// What a peer is known by. A Loc-RIB is no peer and the only one of its instance, so its key has zeros: its header has
+/// the router's identifier in GoBGP, and the peer that a route came from in FRR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     pub(super) view: PeerRib,
     pub(super) addr: IpAddr,
+}
+
+impl Key {
+    const LOC_RIB: Self = Self { view: PeerRib::Loc, addr: IpAddr::V4(Ipv4Addr::UNSPECIFIED) };
 }
 
 /// Header of a message about a peer.
@@ -67,7 +73,10 @@ impl Header {
             false => Ipv4Addr::from([a, b, c, d]).into(),
         };
         Ok(Self {
-            key: view.map(|view| Key { view, addr }),
+            key: view.map(|view| match view {
+                PeerRib::Loc => Key::LOC_RIB,
+                PeerRib::Adj => Key { view, addr },
+            }),
             is_out: flags & ADJ_RIB_OUT != 0,
             is_post_policy: flags & POST_POLICY != 0,
             has_short_as: flags & SHORT_AS != 0,
@@ -80,8 +89,14 @@ impl Header {
 /// What an OPEN message offers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Open {
+    /// Whether it is more than its header: FRR sends one without content where it has not kept the message.
+    is_known: bool,
     /// Number of its sender's AS.
     pub(super) own_as: u32,
+    /// Whether AS numbers of four bytes are offered.
+    has_long_as: bool,
+    /// Whether prefixes of IPv4 may have next hops of IPv6.
+    takes_v6_hops: bool,
     /// Unicast of IPv4 and of IPv6; neither where it names no family, which is IPv4.
     families: [bool; 2],
     /// Whether path identifiers are received, by family.
@@ -90,16 +105,26 @@ pub(super) struct Open {
     sends_paths: [bool; 2],
 }
 
+/// Takes the OPEN messages off a Peer Up: the one that was sent to the peer, and the one that it sent.
+pub(super) fn opens(body: &mut Fields<'_>) -> Result<(Open, Open), Words> {
+    // Own address and both ports.
+    body.take(16 + 2 + 2)?;
+    Ok((open(body)?, open(body)?))
+}
+
 /// Takes an OPEN message off the front.
-pub(super) fn open(rest: &mut Fields<'_>) -> Result<Open, Words> {
+fn open(rest: &mut Fields<'_>) -> Result<Open, Words> {
     const CAPABILITIES: u8 = 2;
     const EXTENDED: u8 = 255;
     let (kind, mut body) = message(rest)?;
     if kind != OPEN {
         return Err("a BGP message that is no OPEN");
     }
+    if body.0.is_empty() {
+        return Ok(Open::default());
+    }
     body.u8()?; // version
-    let mut open = Open { own_as: body.u16()?.into(), ..Open::default() };
+    let mut open = Open { is_known: true, own_as: body.u16()?.into(), ..Open::default() };
     body.take(2 + 4)?; // hold time, identifier
     let len = body.u8()?;
     let extended = len == EXTENDED && body.0.first() == Some(&EXTENDED);
@@ -120,6 +145,7 @@ pub(super) fn open(rest: &mut Fields<'_>) -> Result<Open, Words> {
 impl Open {
     fn capabilities(&mut self, mut rest: Fields<'_>) -> Result<(), Words> {
         const MULTIPROTOCOL: u8 = 1;
+        const NEXT_HOPS: u8 = 5;
         const LONG_AS: u8 = 65;
         const ADD_PATH: u8 = 69;
         const RECEIVES: u8 = 1;
@@ -134,7 +160,16 @@ impl Open {
                         self.families[at] = true;
                     }
                 }
-                LONG_AS => self.own_as = value.array().map(u32::from_be_bytes)?,
+                NEXT_HOPS => {
+                    while !value.0.is_empty() {
+                        let (afi, safi, hop) = (value.u16()?, value.u16()?, value.u16()?);
+                        self.takes_v6_hops |= (afi, safi, hop) == (1, 1, 2);
+                    }
+                }
+                LONG_AS => {
+                    self.has_long_as = true;
+                    self.own_as = value.array().map(u32::from_be_bytes)?;
+                }
                 ADD_PATH => {
                     while !value.0.is_empty() {
                         let (afi, safi, how) = (value.u16()?, value.u8()?, value.u8()?);
@@ -151,7 +186,11 @@ impl Open {
     }
 
     fn families(&self) -> [bool; 2] {
-        if self.families == [false; 2] { [true, false] } else { self.families }
+        match self.families {
+            _ if !self.is_known => [true; 2],
+            [false, false] => [true, false],
+            families => families,
+        }
     }
 }
 
@@ -168,26 +207,51 @@ fn unicast(afi: u16, safi: u8) -> Option<usize> {
 #[derive(Clone, Debug)]
 pub(super) struct Peer {
     pub(super) number: PeerNumber,
+    /// Whether Peer Up was sent. GoBGP 3 and bgpd before FRR 10.2 send none of a Loc-RIB.
+    pub(super) is_announced: bool,
     /// Families whose table it sends.
     families: [bool; 2],
-    add_path: [bool; 2],
+    pub(super) path_ids: PathIds,
+    /// Whether AS numbers have four bytes for sure, unless the header has the flag.
+    has_long_as: bool,
+    /// Next hop of IPv4 prefixes that come without one.
+    next_hop: Option<IpAddr>,
     /// Families whose table is complete.
     pub(super) ended: [bool; 2],
 }
 
 impl Peer {
     /// A peer that the router has sent the one message and received the other from.
-    pub(super) fn new(number: PeerNumber, sent: &Open, received: &Open) -> Self {
+    pub(super) fn new(number: PeerNumber, key: Key, sent: &Open, received: &Open) -> Self {
         let both = |of: fn(&Open) -> [bool; 2], other: fn(&Open) -> [bool; 2]| {
             let (ours, theirs) = (of(sent), other(received));
             [ours[0] && theirs[0], ours[1] && theirs[1]]
         };
+        let is_session = key.view == PeerRib::Adj && sent.is_known && received.is_known;
+        let add_path = both(|open| open.receives_paths, |open| open.sends_paths);
         Self {
             number,
+            is_announced: true,
             families: both(Open::families, Open::families),
-            add_path: both(|open| open.receives_paths, |open| open.sends_paths),
+            path_ids: PathIds::new(add_path, is_session),
+            has_long_as: is_session && sent.has_long_as && received.has_long_as,
+            next_hop: None,
             ended: [false; 2],
         }
+    }
+
+    /// A Loc-RIB whose routes come without Peer Up: nothing is known of it.
+    pub(super) fn loc_rib(number: PeerNumber) -> Self {
+        let open = Open::default();
+        Self { is_announced: false, ..Self::new(number, Key::LOC_RIB, &open, &open) }
+    }
+
+    /// Its Peer Up has come, behind routes.
+    pub(super) fn announce(&mut self, key: Key, sent: &Open, received: &Open) {
+        let new = Self::new(self.number, key, sent, received);
+        let mut path_ids = self.path_ids;
+        path_ids.agree(new.path_ids);
+        *self = Self { path_ids, ended: self.ended, ..new };
     }
 
     /// Whether its tables are complete.
@@ -195,8 +259,20 @@ impl Peer {
         self.families.iter().zip(self.ended).all(|(sends, ended)| !sends || ended)
     }
 
-    /// How its messages are encoded.
-    pub(super) fn encoding(&self, header: &Header) -> Encoding {
-        Encoding { short_as: header.has_short_as, add_path: self.add_path }
+    /// How a message with this body is encoded, and what is to be reported of it.
+    pub(super) fn encoding(
+        &mut self,
+        header: &Header,
+        body: Fields<'_>,
+    ) -> Result<(Encoding, Option<Words>), Words> {
+        let form = self.path_ids.form(body)?;
+        // bgpd writes AS numbers as the peer has them, and never sets the flag.
+        let as_numbers = match header.has_short_as {
+            true => AsNumbers::Short,
+            false if self.has_long_as => AsNumbers::Long,
+            false => AsNumbers::Either,
+        };
+        let encoding = Encoding { as_numbers, add_path: form.has_ids, next_hop: self.next_hop };
+        Ok((encoding, form.report))
     }
 }

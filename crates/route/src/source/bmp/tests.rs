@@ -336,10 +336,104 @@ fn path_identifiers_are_read_where_both_agreed_on_them() {
     let mut session = Session::new();
     let events = session.input(&[up_with(0, 1, [&receives, &sends]), with_path.clone()]);
     assert_eq!(events, ["start", "10.0.0.0/8 192.0.2.1"]);
-    // The other way round the peer sends none: the identifier would be a prefix that is cut.
+    // The other way round the peer sends none, unless its messages show them.
     let mut session = Session::new();
-    assert_eq!(session.input(&[up_with(0, 1, [&sends, &receives]), with_path]), ["start"]);
-    assert_eq!(session.rejected(), ["message 2: incomplete inside a field"]);
+    let up = up_with(0, 1, [&sends, &receives]);
+    let events = session.input(&[up.clone(), announced(1, 2), with_path.clone()]);
+    assert_eq!(events, ["start", "10.0.0.0/8 192.0.2.2"]);
+    assert_eq!(session.rejected(), ["message 3: incomplete inside a field"]);
+    let mut session = Session::new();
+    assert_eq!(session.input(&[up, with_path]), ["start", "10.0.0.0/8 192.0.2.1"]);
+    let why = "prefixes have path identifiers, on which no OPEN messages agree, and are read so";
+    assert_eq!(session.rejected(), [format!("message 2: peer 10.0.0.1: {why}")]);
+}
+
+/// bgpd of FRR: the OPEN messages are those of the peer, and the messages are written without path identifiers.
+#[test]
+fn prefixes_without_the_identifiers_that_were_agreed_on_are_prefixes() {
+    let offers = [UNICAST, &[1, 4, 0, 2, 0, 1, 69, 8, 0, 1, 1, 3, 0, 2, 1, 3]].concat();
+    let v6 = |kind: u8, rest: &[u8]| {
+        let attribute = [&[0x80, kind, u8::try_from(rest.len()).unwrap()][..], rest].concat();
+        let update = bgp(2, &[&counted(&[])[..], &counted(&attribute)].concat());
+        message_of(ROUTE_MONITORING, &[&peer(0, 0, 1)[..], &update].concat())
+    };
+    let reach = [&[0, 2, 1, 16][..], &[0x20; 16], &[0, 32, 0x24, 0, 0xcb, 0]].concat();
+    let mut session = Session::new();
+    let events = session.input(&[
+        up_with(0, 1, [&offers, &offers]),
+        // With identifiers, both were the default route.
+        routes_of(0, 0, 1, 1, &[25, 10, 1, 2, 0]),
+        v6(14, &reach),
+        routes_of(0, 0, 1, 1, &[24, 10, 1, 3]),
+        v6(15, &[0, 2, 1, 32, 0x24, 0, 0xcb, 0]),
+    ]);
+    let hop = "2020:2020:2020:2020:2020:2020:2020:2020";
+    let want = [
+        "start".to_owned(),
+        "10.1.2.0/25 192.0.2.1".into(),
+        format!("2400:cb00::/32 {hop}"),
+        "10.1.3.0/24 192.0.2.1".into(),
+        "2400:cb00::/32 -".into(),
+    ];
+    assert_eq!(events, want);
+    // Once a family.
+    let why = "prefixes have no path identifiers, on which OPEN messages agree, and are read so";
+    assert_eq!(session.rejected(), [2, 3].map(|n| format!("message {n}: peer 10.0.0.1: {why}")));
+}
+
+/// GoBGP 3, and FRR before 10.2.
+#[test]
+fn a_loc_rib_without_peer_up_is_a_peer_from_its_first_route_on() {
+    let own = |last: u8, hop, nlri: &[u8]| {
+        let mut message = routes_of(3, 0, 0, hop, nlri);
+        // FRR has the peer there that the route came from.
+        message[HEADER_BYTES + 10..HEADER_BYTES + 26].fill(last);
+        message
+    };
+    let mut session = Session::new();
+    let events = session.input(&[up(1), announced(1, 1), own(1, 7, &[8, 10])]);
+    assert_eq!(events, ["start", "10.0.0.0/8 192.0.2.1", "start", "10.0.0.0/8 192.0.2.7"]);
+    assert_eq!(session.input(&[announced(1, 1), own(2, 8, &[8, 10])]), ["10.0.0.0/8 192.0.2.8"]);
+    // Its Peer Up, behind routes: they stay.
+    assert_eq!(session.input(&[up_with(3, 0, [UNICAST; 2])]), [""; 0]);
+    assert_eq!(session.input(&[own(0, 9, &[8, 10])]), ["10.0.0.0/8 192.0.2.9"]);
+    // A second one begins it anew.
+    assert_eq!(session.input(&[up_with(3, 0, [UNICAST; 2])]), ["10.0.0.0/8 -"]);
+    assert_eq!(session.rejected(), [""; 0]);
+}
+
+/// FRR sends the header of an OPEN message alone where it has not kept the message.
+#[test]
+fn an_open_message_without_content_shows_nothing() {
+    let body = |kind| [&peer(kind, 0, 1)[..], &[0; 20], &bgp(1, &[]), &bgp(1, &[])].concat();
+    let end = |kind| routes_of(kind, 0, 1, 0, &[]);
+    for kind in [0, 3] {
+        let mut session = Session::new();
+        let messages =
+            [message_of(PEER_UP, &body(kind)), routes_of(kind, 0, 1, 1, &[8, 10]), end(kind)];
+        assert_eq!(session.input(&messages), ["start", "10.0.0.0/8 192.0.2.1"]);
+        assert_eq!(session.rejected(), [""; 0]);
+        session.wait(29);
+        session.input(&[routes_of(kind, 0, 1, 1, &[8, 11])]);
+        assert_eq!(session.wait(1), [""; 0], "it may have IPv6 too");
+    }
+}
+
+/// GoBGP 4 up to 4.7: 10.101.0.0/24 with path 1, and a Peer Up that has no capability.
+#[test]
+fn path_identifiers_of_a_loc_rib_need_no_agreement() {
+    let route = routes_of(3, 0, 0, 1, &[0, 0, 0, 1, 24, 10, 101, 0]);
+    let update = bgp(2, &[&counted(&[0, 0, 0, 1, 24, 10, 101, 0])[..], &counted(&[])].concat());
+    let gone = message_of(ROUTE_MONITORING, &[&peer(3, 0, 0)[..], &update].concat());
+    let mut session = Session::new();
+    let events = session.input(&[up_with(3, 0, [&[]; 2]), route.clone(), gone]);
+    assert_eq!(events, ["start", "10.101.0.0/24 192.0.2.1", "10.101.0.0/24 -"]);
+    // Cut short, it fits no form, and no default route comes of it.
+    let mut session = Session::new();
+    let cut = routes_of(3, 0, 0, 1, &[0, 0, 0, 1, 24, 10, 101]);
+    let events = session.input(&[up_with(3, 0, [&[]; 2]), cut, route]);
+    assert_eq!(events, ["start", "10.101.0.0/24 192.0.2.1"]);
+    assert_eq!(session.bmp.rejected().count, 2);
 }
 
 #[test]

@@ -18,7 +18,8 @@ use crate::bgp::mrt::{
     TABLE_DUMP_V2, peer_index,
 };
 use crate::bgp::ribs::{Peer, Rank, rank};
-use crate::bgp::{self, Fields, Words, update};
+use crate::bgp::update::{self, AsNumbers};
+use crate::bgp::{self, Fields, Words};
 use crate::event::AnyPrefix;
 
 /// What is kept from one record to the next.
@@ -104,7 +105,8 @@ impl Mrt {
                 Ok(Some(entry(next_hop(attributes, v6)?.ok_or("no next hop")?)))
             }
             PeerChoice::Best => {
-                let attributes = update::attributes(attributes, v6, true)?.ok_or("no next hop")?;
+                let attributes =
+                    update::attributes(attributes, v6, AsNumbers::Short)?.ok_or("no next hop")?;
                 let new = (rank(&peer, 0, &attributes), entry(attributes.next_hop));
                 self.last = Some(prefix);
                 match &mut self.best {
@@ -134,7 +136,7 @@ impl Mrt {
             match choice {
                 PeerChoice::Number(number) if number != index => continue,
                 PeerChoice::Best => {
-                    if let Some(attributes) = update::attributes(attributes, v6, false)? {
+                    if let Some(attributes) = update::attributes(attributes, v6, AsNumbers::Long)? {
                         // A peer that no table names ranks by its number.
                         let unknown =
                             Peer { addr: [0; 4].into(), bgp_id: index.into(), external: true };

@@ -214,7 +214,7 @@ pub(super) struct Peer {
     pub(super) path_ids: PathIds,
     /// Whether AS numbers have four bytes for sure, unless the header has the flag.
     has_long_as: bool,
-    /// Next hop of IPv4 prefixes that come without one.
+    /// Next hop of IPv4 prefixes that come without one, as bgpd sends them where it is one of IPv6 (RFC 8950).
     next_hop: Option<IpAddr>,
     /// Families whose table is complete.
     pub(super) ended: [bool; 2],
@@ -228,6 +228,8 @@ impl Peer {
             [ours[0] && theirs[0], ours[1] && theirs[1]]
         };
         let is_session = key.view == PeerRib::Adj && sent.is_known && received.is_known;
+        let is_external = sent.own_as != received.own_as;
+        let takes_v6_hops = is_session && sent.takes_v6_hops && received.takes_v6_hops;
         let add_path = both(|open| open.receives_paths, |open| open.sends_paths);
         Self {
             number,
@@ -235,7 +237,13 @@ impl Peer {
             families: both(Open::families, Open::families),
             path_ids: PathIds::new(add_path, is_session),
             has_long_as: is_session && sent.has_long_as && received.has_long_as,
-            next_hop: None,
+            // Packets for what an external peer announces are for it to forward, and a link-local address has no interface
+            // here.
+            next_hop: Some(key.addr).filter(|&addr| {
+                takes_v6_hops
+                    && is_external
+                    && matches!(addr, IpAddr::V6(addr) if !addr.is_unicast_link_local())
+            }),
             ended: [false; 2],
         }
     }

@@ -381,6 +381,52 @@ fn prefixes_without_the_identifiers_that_were_agreed_on_are_prefixes() {
     assert_eq!(session.rejected(), [2, 3].map(|n| format!("message {n}: peer 10.0.0.1: {why}")));
 }
 
+/// bgpd of FRR leaves out the next hop of an IPv4 prefix where both ends agreed on next hops of IPv6 (RFC 8950).
+#[test]
+fn prefixes_without_a_next_hop_are_by_an_external_peer_of_ipv6() {
+    let capabilities = [UNICAST, &[5, 6, 0, 1, 0, 1, 0, 2]].concat();
+    // Of the peer fd00::1, or fe80::1, in an AS of that number.
+    let header = |first: u8, peer_as: u16| {
+        let mut header = peer(0, 0x80, 1);
+        header[10..26].copy_from_slice(&[
+            first,
+            if first == 0xfe { 0x80 } else { 0 },
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            1,
+        ]);
+        header[28..30].copy_from_slice(&peer_as.to_be_bytes());
+        header
+    };
+    let events = |first, peer_as, capabilities: &[u8]| {
+        let opens = [OWN_AS, peer_as].map(|own_as| open_of(own_as, capabilities)).concat();
+        let header = header(first, peer_as);
+        let up = message_of(PEER_UP, &[&header[..], &[0; 20], &opens].concat());
+        let update = bgp(2, &[&counted(&[])[..], &counted(&[0x40, 1, 1, 0]), &[8, 10]].concat());
+        let route = message_of(ROUTE_MONITORING, &[&header[..], &update].concat());
+        let mut session = Session::new();
+        (session.input(&[up, route])[1..].to_vec(), session.bmp.rejected().count)
+    };
+    let other = OWN_AS + 1;
+    assert_eq!(events(0xfd, other, &capabilities), (vec!["10.0.0.0/8 fd00::1".to_owned()], 0));
+    for (first, peer_as, capabilities) in
+        [(0xfd, OWN_AS, &capabilities[..]), (0xfd, other, UNICAST), (0xfe, other, &capabilities)]
+    {
+        assert_eq!(events(first, peer_as, capabilities), (vec![], 1), "{first:x} {peer_as}");
+    }
+}
+
 /// GoBGP 3, and FRR before 10.2.
 #[test]
 fn a_loc_rib_without_peer_up_is_a_peer_from_its_first_route_on() {

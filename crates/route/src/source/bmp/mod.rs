@@ -309,7 +309,13 @@ impl Bmp {
             peer.announce(key, &sent, &received);
             return Ok(Taken::Whole);
         }
-        if let Some(before) = self.peers.remove(&key) {
+        // The identifier is not known any more where a router has cleared it.
+        let named = |known: &&Key| (known.view, known.addr) == (key.view, key.addr);
+        let key_before = match kind == PEER_DOWN && key.bgp_id == 0 {
+            true => self.peers.keys().find(named).copied().unwrap_or(key),
+            false => key,
+        };
+        if let Some(before) = self.peers.remove(&key_before) {
             self.ribs.remove_peer(before.number);
         }
         if self.ribs.is_busy() {

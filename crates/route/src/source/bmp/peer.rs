@@ -33,10 +33,13 @@ pub(super) enum PeerRib {
 pub(super) struct Key {
     pub(super) view: PeerRib,
     pub(super) addr: IpAddr,
+    /// Peers with link-local addresses on two interfaces may have one address, and differ here only.
+    pub(super) bgp_id: u32,
 }
 
 impl Key {
-    const LOC_RIB: Self = Self { view: PeerRib::Loc, addr: IpAddr::V4(Ipv4Addr::UNSPECIFIED) };
+    const LOC_RIB: Self =
+        Self { view: PeerRib::Loc, addr: IpAddr::V4(Ipv4Addr::UNSPECIFIED), bgp_id: 0 };
 }
 
 /// Header of a message about a peer.
@@ -75,7 +78,7 @@ impl Header {
         Ok(Self {
             key: view.map(|view| match view {
                 PeerRib::Loc => Key::LOC_RIB,
-                PeerRib::Adj => Key { view, addr },
+                PeerRib::Adj => Key { view, addr, bgp_id },
             }),
             is_out: flags & ADJ_RIB_OUT != 0,
             is_post_policy: flags & POST_POLICY != 0,

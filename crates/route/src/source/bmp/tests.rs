@@ -427,6 +427,26 @@ fn prefixes_without_a_next_hop_are_by_an_external_peer_of_ipv6() {
     }
 }
 
+#[test]
+fn peers_of_one_address_differ_by_their_bgp_identifiers() {
+    let with_id = |mut message: Vec<u8>, id: u8| {
+        message[HEADER_BYTES + 33] = id;
+        message
+    };
+    let of = |id, hop, first| with_id(routes_of(0, 0, 1, hop, &[8, first]), id);
+    let gone = |id| with_id(down(1), id);
+    let mut session = Session::new();
+    let events = session.input(&[up(1), of(1, 1, 10), with_id(up(1), 2), of(2, 2, 11)]);
+    assert_eq!(events, ["start", "10.0.0.0/8 192.0.2.1", "11.0.0.0/8 192.0.2.2"]);
+    assert_eq!(session.input(&[gone(2)]), ["11.0.0.0/8 -"]);
+    // At each further try to reach it.
+    assert_eq!(session.input(&[gone(2)]), [""; 0]);
+    assert_eq!(session.input(&[of(1, 3, 10)]), ["10.0.0.0/8 192.0.2.3"]);
+    // A router that has cleared the identifier.
+    assert_eq!(session.input(&[gone(0)]), ["10.0.0.0/8 -"]);
+    assert_eq!(session.rejected(), [""; 0]);
+}
+
 /// GoBGP 3, and FRR before 10.2.
 #[test]
 fn a_loc_rib_without_peer_up_is_a_peer_from_its_first_route_on() {

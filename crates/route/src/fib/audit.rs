@@ -493,13 +493,16 @@ pub(crate) struct Allowance {
 }
 
 impl Allowance {
-    /// What may be spent now at `share_bp` hundredths of a percent: what was earned since the last call,
-    /// less what was overdrawn; of a long pause a second counts. `None` when there is nothing.
+    /// What may be spent now at `share_bp` hundredths of a percent: what was earned and not spent, less what was
+    /// overdrawn; what a second earns at most. `None` when there is nothing.
     pub(crate) fn at(&mut self, now: Instant, share_bp: u32) -> Option<Duration> {
         let since = self.last.replace(now).unwrap_or(now);
-        let elapsed = now.saturating_duration_since(since).min(Duration::from_secs(1));
-        let earned = elapsed * share_bp / 10_000;
-        self.credit_ns += i64::try_from(earned.as_nanos()).expect("at most a second");
+        let second = Duration::from_secs(1);
+        let earned = |time: Duration| {
+            i64::try_from((time * share_bp / 10_000).as_nanos()).expect("at most a second")
+        };
+        let elapsed = now.saturating_duration_since(since).min(second);
+        self.credit_ns = (self.credit_ns + earned(elapsed)).min(earned(second));
         u64::try_from(self.credit_ns).ok().filter(|ns| *ns > 0).map(Duration::from_nanos)
     }
 
@@ -692,7 +695,12 @@ mod tests {
         allowance.spent(Duration::from_micros(300));
         assert_eq!(allowance.at(at(20), 100), None, "overdrawn");
         assert_eq!(allowance.at(at(40), 100), Some(Duration::from_micros(100)));
-        assert_eq!(allowance.at(at(900_000), 100), Some(Duration::from_micros(10_100)));
+        assert_eq!(allowance.at(at(900_000), 100), Some(Duration::from_millis(10)));
+        // Nor by calls that spend nothing.
+        for ms in 900_000..905_000 {
+            allowance.at(at(ms), 100);
+        }
+        assert_eq!(allowance.at(at(905_000), 100), Some(Duration::from_millis(10)));
         assert_eq!(Allowance::default().at(at(0), 0), None);
     }
 

@@ -17,6 +17,9 @@ use super::beside::Beside;
 const PIECE: usize = 64;
 /// Longest wait of a piece for readers: some batches of packets.
 const PIECE_GRACE: Duration = Duration::from_micros(500);
+/// Longest wait of all pieces. A reader that has no core holds on to what each piece leaves: the next ones find no room,
+/// and a build has theirs.
+const LONGEST_GRACE: Duration = Duration::from_millis(4);
 
 /// Memory and algorithms of a kernel reader, for all FIBs.
 #[derive(Clone)]
@@ -169,13 +172,16 @@ fn change<A: Addr>(
     changes.sort_unstable_by_key(|change| change.prefix);
     let olds = changes.iter().map(|change| (change.prefix, change.old));
     let waiting = Waiting::new(olds.chain(waiting.iter().copied()));
+    let mut waited = Duration::ZERO;
     for piece in changes.chunks(PIECE) {
         let last = piece.last().map_or(Prefix::ALL, |change| change.prefix);
         table.apply(piece, &waiting.before(routes, waiting.through(last)), grace)?;
         let (epoch, start) = (grace.retire(), Instant::now());
-        while !grace.passed(epoch) && start.elapsed() < PIECE_GRACE {
+        let longest = PIECE_GRACE.min(LONGEST_GRACE.saturating_sub(waited));
+        while !grace.passed(epoch) && start.elapsed() < longest {
             std::hint::spin_loop();
         }
+        waited += start.elapsed();
     }
     Ok(())
 }

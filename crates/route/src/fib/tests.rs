@@ -3,7 +3,7 @@
 use super::served::Nothing;
 use super::*;
 use fingerpost_lpm::{
-    HugePages, Limits, Memory, NoReaders, Origin, Region, RouteStore, Table, TableStats,
+    Epoch, HugePages, Limits, Memory, NoReaders, Origin, Region, RouteStore, Table, TableStats,
 };
 
 /// Answers by the store's own search, and fails on purpose: limit at 4 prefixes, or no memory.
@@ -146,6 +146,53 @@ fn neighbors_that_change_together_are_changed_in_pieces() {
     for n in 0..8192 {
         let addr = neighbor(n).first() | 9;
         assert_eq!(fib.lookup().lookup(addr), NextHopId((n + 7) % 50 + 1));
+    }
+}
+
+/// Readers that are never past, with the number of waits for them.
+#[derive(Default)]
+struct Stuck {
+    epoch: u64,
+    /// The epoch that was looked at last, how often in a row, and how many were looked at often.
+    looks: std::cell::Cell<(u64, u32, u32)>,
+}
+
+impl Grace for Stuck {
+    fn retire(&mut self) -> Epoch {
+        self.epoch += 1;
+        Epoch(self.epoch)
+    }
+
+    fn passed(&self, epoch: Epoch) -> bool {
+        let (last, row, waits) = self.looks.get();
+        let row = if last == epoch.0 { row + 1 } else { 1 };
+        self.looks.set((epoch.0, row, waits + u32::from(row == 20)));
+        false
+    }
+}
+
+#[test]
+fn pieces_do_not_wait_long_for_readers_that_are_stuck() {
+    let row = fingerpost_lpm::v4().find(|row| row.name == "bc18").unwrap();
+    let neighbor = |n: u32| Prefix::masked(12 << 24 | n << 8, 24);
+    let mut store = RouteStore::new();
+    for n in 0..48_192u32 {
+        store.insert(neighbor(n), NextHopId(n % 50 + 1));
+    }
+    let mut fib = Fib::new([row]);
+    fib.apply(&[], &store, &mut NoReaders, Instant::now()).unwrap();
+    let changes: Vec<Change<u32>> = (0..8192)
+        .map(|n| {
+            let (prefix, new) = (neighbor(n), NextHopId((n + 7) % 50 + 1));
+            Change { prefix, old: store.insert(prefix, new).unwrap(), new }
+        })
+        .collect();
+    let mut grace = Stuck::default();
+    fib.apply(&changes, &store, &mut grace, Instant::now()).unwrap();
+    let waits = grace.looks.get().2;
+    assert!((1..=10).contains(&waits), "{waits} waits");
+    for n in 0..8192 {
+        assert_eq!(fib.lookup().lookup(neighbor(n).first()), NextHopId((n + 7) % 50 + 1));
     }
 }
 

@@ -2,13 +2,16 @@
 //!
 //! The one place where changes wait. Notes come in order; the first one of a prefix has what readers see, and the
 //! best next hop of now stands in the RIB. So a prefix that flaps a million times is one entry: when the list has
-//! doubled since it was last sorted, it is sorted again, which costs a few comparisons a note. Changes that will not
+//! doubled since it was last sorted, or has [`MOST_UNSORTED`] more, it is sorted again. That is a sort of the new ones and a
+//! pass over the others, which costs a few comparisons a note and never more than some milliseconds. Changes that will not
 //! be applied one by one, because the table will be built, are counted instead.
 
 use fingerpost_lpm::{Addr, Change, NextHopId, Prefix};
 
 /// Number of notes below which sorting is not worth it.
 const SMALL: usize = 4096;
+/// Number of notes since the list was last sorted from which on it is sorted again: about a millisecond's work.
+const MOST_UNSORTED: usize = 16_384;
 
 /// Changes of one family that readers do not see.
 #[derive(Debug)]
@@ -190,15 +193,20 @@ impl<A: Addr> Backlog<A> {
 
     fn shrink(&mut self) {
         self.notes.shrink_to(SMALL);
-        self.limit = SMALL.max(2 * self.notes.len());
+        self.set_limit();
+    }
+
+    fn set_limit(&mut self) {
+        let length = self.notes.len();
+        self.limit = SMALL.max(length + length.min(MOST_UNSORTED));
     }
 
     /// Sorts the notes and keeps the first one of each prefix.
     fn tidy(&mut self) {
-        // Stable, so that the first note of a prefix stays the first.
+        // Stable, so that the first note of a prefix stays the first; and it finds the part that is sorted.
         self.notes.sort_by_key(|(prefix, _)| *prefix);
         self.notes.dedup_by_key(|(prefix, _)| *prefix);
-        self.limit = SMALL.max(2 * self.notes.len());
+        self.set_limit();
     }
 }
 
@@ -239,6 +247,21 @@ mod tests {
         let changes = backlog.changes(all(NextHopId(99)));
         assert_eq!(changes.len(), 5000);
         assert!(changes.iter().all(|change| change.old == NextHopId(0)));
+    }
+
+    #[test]
+    fn a_list_that_grows_is_sorted_in_pieces() {
+        let mut backlog = Backlog::<u32>::default();
+        let count = 300_000u32;
+        for n in 0..count {
+            backlog.push(prefix(n.wrapping_mul(7919) % count), NextHopId(1));
+            if n % 1000 == 0 {
+                let sorted = backlog.notes.windows(2).take_while(|pair| pair[0] < pair[1]).count();
+                let unsorted = backlog.notes.len() - sorted;
+                assert!(unsorted <= MOST_UNSORTED + 1, "{unsorted} of {}", backlog.notes.len());
+            }
+        }
+        assert_eq!(backlog.changes(all(NextHopId(2))).len(), count as usize);
     }
 
     #[test]

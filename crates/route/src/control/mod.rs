@@ -281,6 +281,12 @@ impl Control {
         self.tables.has_steps(now)
     }
 
+    /// Whether sources are to wait, and withdrawals of a sweep do: changes come faster than a table that is built beside can
+    /// have them. Later commits end that by themselves.
+    pub fn holds_sources(&self) -> bool {
+        self.tables.hold_sources()
+    }
+
     /// Whether routes wait to be withdrawn that lead nowhere, or that a dump did not repeat: each commit withdraws
     /// some of them.
     pub fn sweeping(&self) -> bool {
@@ -323,7 +329,9 @@ impl Control {
         let start = Instant::now();
         // In place, before a single route is touched.
         let mut failed = self.refresh_stale().err();
-        self.sweep_step();
+        if !self.holds_sources() {
+            self.sweep_step();
+        }
         self.sources.sweep_mut().stepped(now);
         self.expire(now);
         self.settle_neighbors(now);

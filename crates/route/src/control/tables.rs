@@ -19,6 +19,8 @@ use crate::rib::{Candidate, Effect, Rib};
 
 /// Most tables: their indexes travel with packets as 16 bits.
 const MAX_TABLES: usize = 65_535;
+/// Longest time of a turn of an auditor, which may spend at once what a second earns it.
+const LONGEST_AUDIT: Duration = Duration::from_millis(2);
 
 /// One family of one table: its routes and its lookup table.
 pub(super) struct Family<A: Addr> {
@@ -306,6 +308,11 @@ impl Tables {
         self.all.iter().any(|t| t.v4.fib.has_step(now) || t.v6.fib.has_step(now))
     }
 
+    /// Whether sources are to wait: changes come faster than a table that is being built can have them.
+    pub(super) fn hold_sources(&self) -> bool {
+        self.all.iter().any(|table| table.v4.fib.holds_sources() || table.v6.fib.holds_sources())
+    }
+
     /// Whether a table is being built by another thread.
     pub(super) fn is_building(&self) -> bool {
         self.all.iter().any(|table| table.v4.fib.is_building() || table.v6.fib.is_building())
@@ -384,6 +391,7 @@ impl Tables {
     pub(super) fn audit(&mut self, now: Instant, kernel_reader: Option<&dyn KernelLookup>) {
         let share = self.options.audit_share_bp;
         let Some(budget) = self.allowance.at(now, share) else { return };
+        let budget = budget.min(LONGEST_AUDIT);
         let start = Instant::now();
         if self.audit_turn(budget, kernel_reader) {
             self.turn = (self.turn + 1) % (2 * self.all.len());

@@ -6,8 +6,13 @@
 //! recorded prefixes left is in step with the routes. A table that does not take them is handed over with the prefixes that it lacks, if
 //! the one before it lacks them as well; after [`TRIES`] builds changes wait so that it does.
 //!
-//! Shape:  a list of prefixes and next hops, which the other thread makes a store of; a list of changed prefixes.
-//! Cost:   [`STEP`] or [`CATCH_UP`] a commit of the writer's thread; 12 bytes a prefix, and the store while the build runs.
+//! A step takes longer where changes come in bulk, up to a limit: else a storm that fills the writer's time would let the
+//! copy take seconds, and the table lack more at each step than it catches up with. What the limit leaves undone has the
+//! sources wait ([`Beside::holds`]): while it catches up each step must leave less than the one before.
+//!
+//! Shape:  a list of prefixes and next hops, which the other thread makes a store of; lists of changed prefixes.
+//! Cost:   [`STEP`] to [`LONGEST_STEP`], or [`CATCH_UP`] to [`LONGEST_CATCH_UP`], a commit of the writer's thread; 12 bytes a prefix,
+//!         and the store while the build runs.
 //! Limits: tables of fewer than [`FEWEST`] prefixes are built by the writer, unless a kernel reader prepares for each
 //!         ([`KernelAhead`](super::KernelAhead)).
 
@@ -26,10 +31,21 @@ use super::changed::Changed;
 
 /// Fewest prefixes of a table that is built beside: smaller ones take a millisecond or two.
 pub(super) const FEWEST: usize = 8192;
-/// Longest time of a step that copies.
+/// Time of a step that copies.
 const STEP: Duration = Duration::from_micros(300);
-/// Longest time of a step that catches up, unless it can be the last one.
+/// Such a time where changes come in bulk: [`COPY_SHARE`] for each of them, which is what they took of the writer's time.
+const LONGEST_STEP: Duration = Duration::from_millis(4);
+const COPY_SHARE: Duration = Duration::from_micros(1);
+/// Time of a step that catches up, unless it can be the last one.
 const CATCH_UP: Duration = Duration::from_millis(2);
+/// Such a time where changes come in bulk: to catch up with a change takes longer than to take it.
+const LONGEST_CATCH_UP: Duration = Duration::from_millis(6);
+const CATCH_UP_SHARE: Duration = Duration::from_micros(2);
+/// Places of changes while a table is copied and built, from which on sources wait. To catch up with so many takes some
+/// tenths of a second.
+pub(super) const MOST_BEHIND: usize = 131_072;
+/// Progress that a step makes: it catches up with one change of so many, or sources wait.
+const PROGRESS: usize = 8;
 /// Changes that one step takes in any case, so that a storm does not keep a table waiting.
 const FEW: usize = 1024;
 /// Prefixes that are copied between two looks at the clock.
@@ -96,8 +112,14 @@ struct Work<A: Addr> {
     shared: Option<Shared>,
     /// Number of changes that were noted before.
     noted: u64,
-    /// Prefixes that changed since the copy began.
+    /// Prefixes that changed since they were copied.
     changed: Changed<A>,
+    /// How many of them came since the last step.
+    arrived: usize,
+    /// Fewest places of changes that a step of catching up has left so far.
+    fewest: usize,
+    /// Sources are to wait.
+    holds: bool,
     stage: Stage<A>,
     due: Instant,
 }
@@ -130,7 +152,7 @@ pub(super) enum Progress<A: Addr> {
     /// The algorithm cannot hold the routes, or there is no memory.
     Failed(&'static Algorithm<A>, UpdateError),
     /// A table that lacks these prefixes, which it cannot take; none, where it can.
-    Ready(&'static Algorithm<A>, Box<Ready<A>>, Vec<Prefix<A>>),
+    Ready(&'static Algorithm<A>, Box<Ready<A>>, Changed<A>),
 }
 
 impl<A: Addr> Default for Beside<A> {
@@ -154,6 +176,24 @@ impl<A: Addr> Beside<A> {
         self.work.is_some()
     }
 
+    /// Whether sources are to wait: changes come faster than the table that is being built can have them.
+    pub(super) fn holds(&self) -> bool {
+        self.work.as_ref().is_some_and(|work| work.holds)
+    }
+
+    /// Places of the changes that the table being built lacks.
+    #[cfg(test)]
+    pub(super) fn lacks(&self) -> usize {
+        self.work.as_ref().map_or(0, |work| work.changed.len())
+    }
+
+    /// Has the thread that builds drop this: to return the memory of a table takes milliseconds.
+    pub(super) fn discard(&self, what: impl Send + 'static) {
+        if let Some(runner) = &self.runner {
+            runner.run(move || drop(what));
+        }
+    }
+
     /// Time of the next step.
     pub(super) fn due(&self) -> Option<Instant> {
         self.work.as_ref().map(|work| work.due)
@@ -168,7 +208,11 @@ impl<A: Addr> Beside<A> {
         now: Instant,
     ) {
         let (changed, stage) = (Changed::default(), Stage::Copying(Vec::new()));
-        self.work = Some(Work { algorithm, shared, noted, changed, stage, due: now });
+        let (arrived, fewest, holds, due) = (0, usize::MAX, false, now);
+        let work = Work { algorithm, shared, noted, changed, arrived, fewest, holds, stage, due };
+        if let Some(before) = self.work.replace(work) {
+            self.discard(before);
+        }
     }
 
     /// Begins once more, unless that was tried [`TRIES`] times.
@@ -190,14 +234,29 @@ impl<A: Addr> Beside<A> {
 
     /// Drops the present build.
     pub(super) fn cancel(&mut self) {
-        self.work = None;
+        if let Some(work) = self.work.take() {
+            self.discard(work);
+        }
     }
 
-    /// Records changed prefixes, where a build is in progress.
+    /// Records changed prefixes, where a build is in progress. Those that are still to be copied are left out: the copy
+    /// will have the next hops of then.
     pub(super) fn record(&mut self, prefixes: impl Iterator<Item = Prefix<A>>) {
-        if let Some(work) = &mut self.work {
-            work.changed.extend(prefixes);
-        }
+        let Some(work) = &mut self.work else { return };
+        let arrived = match &work.stage {
+            Stage::Copying(copy) => {
+                let last = copy.last().map(|(prefix, _)| *prefix);
+                let mut all = 0;
+                let copied = |prefix: &Prefix<A>| {
+                    all += 1;
+                    last.is_some_and(|last| *prefix <= last)
+                };
+                work.changed.extend(prefixes.filter(copied));
+                all
+            }
+            _ => work.changed.extend(prefixes),
+        };
+        work.arrived += arrived;
     }
 
     /// Runs the next step. `best` sets the next hop of each change to the best of now.
@@ -210,7 +269,9 @@ impl<A: Addr> Beside<A> {
         let Some((mut work, runner)) = self.work.take().zip(self.runner.as_ref()) else {
             return Progress::Working;
         };
-        let until = Instant::now() + STEP;
+        let arrived = u32::try_from(std::mem::take(&mut work.arrived)).unwrap_or(u32::MAX);
+        let start = Instant::now();
+        let until = start + COPY_SHARE.saturating_mul(arrived).clamp(STEP, LONGEST_STEP);
         work.stage = match work.stage {
             Stage::Copying(mut copy) => loop {
                 if copy.is_empty() {
@@ -242,14 +303,17 @@ impl<A: Addr> Beside<A> {
                 }
             },
             Stage::CatchingUp(mut ready) => {
-                let (few, until) = (work.changed.len() <= FEW, until - STEP + CATCH_UP);
+                // One that made no progress is followed by the longest.
+                let behind = if work.holds { u32::MAX } else { arrived };
+                let share = CATCH_UP_SHARE.saturating_mul(behind);
+                let until = start + share.clamp(CATCH_UP, LONGEST_CATCH_UP);
+                let few = work.changed.len() <= FEW;
                 while !work.changed.is_empty() && (few || Instant::now() < until) {
-                    let (some, places) = work.changed.latest(APPLIED);
+                    let (some, places) = work.changed.some(APPLIED);
                     match ready.catch_up(&some, best) {
                         Ok(()) => work.changed.drop(places),
                         Err(UpdateError::Rebuild) => {
-                            let lacks = work.changed.into_prefixes();
-                            return Progress::Ready(work.algorithm, ready, lacks);
+                            return Progress::Ready(work.algorithm, ready, work.changed);
                         }
                         Err(error) => return Progress::Failed(work.algorithm, error),
                     }
@@ -265,7 +329,7 @@ impl<A: Addr> Beside<A> {
                     Stage::Preparing(ready, receiver)
                 } else {
                     self.tries = 0;
-                    return Progress::Ready(work.algorithm, ready, Vec::new());
+                    return Progress::Ready(work.algorithm, ready, work.changed);
                 }
             }
             Stage::Preparing(ready, done) => match done.try_recv() {
@@ -274,10 +338,25 @@ impl<A: Addr> Beside<A> {
                 Ok(()) | Err(TryRecvError::Disconnected) => Stage::CatchingUp(ready),
             },
         };
+        work.look_back();
         let elsewhere = matches!(work.stage, Stage::Building(_) | Stage::Preparing(..));
         work.due = if elsewhere { now + LOOK } else { now };
         self.work = Some(work);
         Progress::Working
+    }
+}
+
+impl<A: Addr> Work<A> {
+    /// Finds out after a step whether sources are to wait.
+    fn look_back(&mut self) {
+        let (left, catches_up) = (self.changed.len(), matches!(self.stage, Stage::CatchingUp(_)));
+        if !catches_up {
+            self.fewest = usize::MAX;
+        }
+        self.holds = left > MOST_BEHIND || left > self.fewest - self.fewest / PROGRESS;
+        if catches_up && !self.holds {
+            self.fewest = left;
+        }
     }
 }
 

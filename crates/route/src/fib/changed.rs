@@ -1,15 +1,31 @@
 //! Prefixes that changed while a table is built beside.
 //!
-//! A list, in which a prefix may stand more than once: a set moves all that it holds as it grows, and in a burst of a million
-//! routes that would be the longest stall of the writer.
+//! Lists of parts of the address space, in which a prefix may stand more than once: a set moves all that it holds as it
+//! grows, and one list of a million prefixes takes tens of milliseconds to sort. Each of these is sorted by itself, at a length of
+//! its own, so that they do not reach it together.
+//!
+//! Cost: 8 or 32 bytes a place; to sort a list, at most every [`MOST_REPEATED`] prefixes, takes less than a millisecond
 
 use fingerpost_lpm::{Addr, Prefix};
 
-/// Length up to which repeated prefixes stay in the list.
-const MOST_REPEATED: usize = 1 << 20;
+/// Number of lists.
+const PARTS: usize = 64;
+/// Length of a list up to which repeated prefixes stay in it.
+const MOST_REPEATED: usize = 1 << 14;
+/// Bits of an address that are the same in neighbors of a list: changes that are applied together are so near each other.
+const BLOCK_BITS: [u8; 2] = [16, 40];
 
-/// Changed prefixes, the latest last.
+/// Changed prefixes.
 pub(super) struct Changed<A: Addr> {
+    parts: Vec<Part<A>>,
+    /// Places of all lists.
+    len: usize,
+    /// The list that is read next.
+    next: usize,
+}
+
+/// One list, the latest last.
+struct Part<A: Addr> {
     list: Vec<Prefix<A>>,
     /// Length at which repeated ones are dropped.
     limit: usize,
@@ -17,47 +33,81 @@ pub(super) struct Changed<A: Addr> {
 
 impl<A: Addr> Default for Changed<A> {
     fn default() -> Self {
-        Self { list: Vec::new(), limit: MOST_REPEATED }
+        let part = |at| Part { list: Vec::new(), limit: least(at) };
+        Self { parts: (0..PARTS).map(part).collect(), len: 0, next: 0 }
     }
 }
 
 impl<A: Addr> Changed<A> {
     pub(super) fn is_empty(&self) -> bool {
-        self.list.is_empty()
+        self.len == 0
     }
 
-    /// Length of the list.
+    /// Places that the prefixes take.
     pub(super) fn len(&self) -> usize {
-        self.list.len()
+        self.len
     }
 
-    /// Adds prefixes.
-    pub(super) fn extend(&mut self, prefixes: impl Iterator<Item = Prefix<A>>) {
-        self.list.extend(prefixes);
-        if self.list.len() > self.limit {
-            tidy(&mut self.list);
-            self.limit = MOST_REPEATED.max(2 * self.list.len());
+    /// Adds prefixes. Returns how many.
+    pub(super) fn extend(&mut self, prefixes: impl Iterator<Item = Prefix<A>>) -> usize {
+        let mut added = 0;
+        for prefix in prefixes {
+            added += 1;
+            let at = part_of(prefix);
+            let part = &mut self.parts[at];
+            part.list.push(prefix);
+            self.len += 1;
+            if part.list.len() > part.limit {
+                let before = part.list.len();
+                tidy(&mut part.list);
+                part.limit = least(at).max(2 * part.list.len());
+                self.len -= before - part.list.len();
+            }
         }
+        added
     }
 
-    /// The latest, each once, and the number of places that they take: at most `most`.
-    pub(super) fn latest(&self, most: usize) -> (Vec<Prefix<A>>, usize) {
-        let places = self.list.len().min(most);
-        let mut latest = self.list[self.list.len() - places..].to_vec();
-        tidy(&mut latest);
-        (latest, places)
+    /// Some of the prefixes, each once, and the number of places that they take: at most `most`.
+    pub(super) fn some(&mut self, most: usize) -> (Vec<Prefix<A>>, usize) {
+        if !self.is_empty() {
+            while self.parts[self.next].list.is_empty() {
+                self.next = (self.next + 1) % PARTS;
+            }
+        }
+        let list = &self.parts[self.next].list;
+        let places = list.len().min(most);
+        let mut some = list[list.len() - places..].to_vec();
+        tidy(&mut some);
+        (some, places)
     }
 
-    /// Drops so many of the latest places.
+    /// Drops the places that [`Changed::some`] returned last.
     pub(super) fn drop(&mut self, places: usize) {
-        self.list.truncate(self.list.len() - places);
+        let list = &mut self.parts[self.next].list;
+        list.truncate(list.len() - places);
+        self.len -= places;
     }
 
     /// All of them, each once.
-    pub(super) fn into_prefixes(mut self) -> Vec<Prefix<A>> {
-        tidy(&mut self.list);
-        self.list
+    pub(super) fn into_prefixes(self) -> Vec<Prefix<A>> {
+        let mut all: Vec<_> = self.parts.into_iter().flat_map(|part| part.list).collect();
+        tidy(&mut all);
+        all
     }
+}
+
+/// Length of a list before it is sorted for the first time.
+fn least(part: usize) -> usize {
+    MOST_REPEATED + MOST_REPEATED * part / PARTS
+}
+
+/// The list of a prefix: any block of the address space may have nearly all changes, so blocks are spread.
+fn part_of<A: Addr>(prefix: Prefix<A>) -> usize {
+    let block_bits = BLOCK_BITS[usize::from(A::FAMILY == 6)];
+    let block = prefix.addr().to_u128() >> (A::BITS - block_bits);
+    let block = u64::try_from(block).expect("a block has at most 40 bits");
+    let spread = block.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - PARTS.ilog2());
+    usize::try_from(spread).expect("there are few parts")
 }
 
 fn tidy<A: Addr>(list: &mut Vec<Prefix<A>>) {
@@ -70,18 +120,49 @@ fn tidy<A: Addr>(list: &mut Vec<Prefix<A>>) {
 mod tests {
     use super::*;
 
+    fn prefix(n: u32) -> Prefix<u32> {
+        Prefix::masked(n << 8, 24)
+    }
+
     #[test]
     fn repeated_prefixes_take_bounded_room() {
         let mut changed = Changed::default();
-        let prefix = |n: u32| Prefix::masked(n << 8, 24);
         for n in 0..3_000_000 {
             changed.extend([prefix(n % 3)].into_iter());
         }
-        assert!(changed.len() <= MOST_REPEATED);
-        let (latest, places) = changed.latest(64);
-        assert_eq!((latest, places), (vec![prefix(0), prefix(1), prefix(2)], 64));
+        assert!(changed.len() <= 2 * MOST_REPEATED);
+        let (some, places) = changed.some(64);
+        assert_eq!((some, places), (vec![prefix(0), prefix(1), prefix(2)], 64));
         changed.drop(changed.len() - 2);
-        assert_eq!(changed.latest(64).1, 2);
+        assert_eq!(changed.some(64).1, 2);
         assert_eq!(changed.into_prefixes().len(), 2);
+    }
+
+    /// What one addition sorts is what it makes wait.
+    #[test]
+    fn no_list_of_a_burst_is_sorted_as_a_whole() {
+        let (mut changed, mut longest, mut sorted) = (Changed::default(), 0, 0);
+        let count = 1_000_000u32;
+        for round in 0..3 {
+            for n in 0..count {
+                let before = changed.len();
+                // Neighbors last: an order of changes, not of addresses.
+                changed.extend([prefix(n.wrapping_mul(7919) % count)].into_iter());
+                if changed.len() <= before {
+                    sorted += 1;
+                    let part = &changed.parts[part_of(prefix(n.wrapping_mul(7919) % count))];
+                    longest = longest.max(part.limit);
+                }
+            }
+            assert!(round == 0 || sorted > 0);
+        }
+        assert!(longest <= 4 * (count as usize / PARTS + MOST_REPEATED), "{longest}");
+        let mut left = count;
+        while !changed.is_empty() {
+            let (some, places) = changed.some(64);
+            changed.drop(places);
+            left = left.saturating_sub(u32::try_from(some.len()).unwrap());
+        }
+        assert_eq!(left, 0, "all of them were there");
     }
 }

@@ -44,6 +44,7 @@ pub use served::{KernelAhead, Shared};
 use crate::Durations;
 use beside::{Progress, Ready};
 use calibrate::Calibration;
+use changed::Changed;
 use repair::Repair;
 use served::Served;
 use state::{Event, State};
@@ -52,8 +53,12 @@ use state::{Event, State};
 const REBUILD_SHARE: usize = 4;
 /// Changes that are listed in any case; beyond both the table will be built, and they are counted instead.
 const MOST_LISTED: usize = 65_536;
-/// Changes of a piece of a round, where the rest is left to the next commits: some milliseconds.
+/// Most changes of a piece of a round, where the rest is left to the next commits.
 const MOST_APPLIED: usize = 4096;
+/// Fewest of them, however long they take.
+const FEWEST_APPLIED: usize = 256;
+/// Time of such a piece, by what changes cost of late; less after a step of a build, down to a third.
+const PIECE_TIME: Duration = Duration::from_millis(6);
 
 /// One family's lookup table and its writer.
 pub struct Fib<A: Addr> {
@@ -171,6 +176,11 @@ impl<A: Addr> Fib<A> {
         piece || self.served.beside.due().is_some_and(|due| due <= now)
     }
 
+    /// Whether sources are to wait: changes come faster than a table that is built beside can have them.
+    pub fn holds_sources(&self) -> bool {
+        self.served.beside.holds()
+    }
+
     /// Replaces the options; validate them first.
     pub fn set_options(&mut self, options: FibOptions) {
         self.options = options;
@@ -259,6 +269,7 @@ impl<A: Addr> Fib<A> {
         grace: &mut dyn Grace,
         now: Instant,
     ) -> Result<Brought, UpdateError> {
+        let begun = Instant::now();
         self.served.beside.record(self.backlog.fresh());
         let fresh = self.backlog.age();
         if !self.state.is_listed() {
@@ -290,7 +301,7 @@ impl<A: Addr> Fib<A> {
         let whole = self.served.beside.waits || self.served.beside.runner().is_none();
         let changes = match self.state.is_listed() {
             true if whole => self.backlog.take(usize::MAX, &best),
-            true => self.backlog.take(MOST_APPLIED, &best),
+            true => self.backlog.take(self.piece(start - begun), &best),
             false => Vec::new(),
         };
         let count = changes.len() + self.backlog.unlisted();
@@ -337,6 +348,13 @@ impl<A: Addr> Fib<A> {
         Ok(Brought { changes: brought, published, pending: 0 })
     }
 
+    /// Number of changes of the next piece of a round, in a commit that took so long already.
+    fn piece(&self, spent: Duration) -> usize {
+        let time = PIECE_TIME.saturating_sub(spent).max(PIECE_TIME / 3);
+        let changes = time.as_nanos() / self.batching.cost_per_change().as_nanos().max(1);
+        usize::try_from(changes).unwrap_or(MOST_APPLIED).clamp(FEWEST_APPLIED, MOST_APPLIED)
+    }
+
     /// Runs the next step of the build beside. Returns what it brought, or what waits for it; `None` where changes go to
     /// the present table meanwhile.
     fn step_beside(
@@ -356,7 +374,10 @@ impl<A: Addr> Fib<A> {
             }
             // The present table has changes that this one cannot take. One that ran out of room has more the next time; for
             // one that takes no changes, or had too many of them, they wait once until it is there.
-            Progress::Ready(algorithm, _, lacks) if !lacks.is_empty() && self.state.is_listed() => {
+            Progress::Ready(algorithm, ready, lacks)
+                if !lacks.is_empty() && self.state.is_listed() =>
+            {
+                self.served.beside.discard((ready, lacks));
                 if self.served.beside.waits {
                     return None;
                 }
@@ -370,45 +391,53 @@ impl<A: Addr> Fib<A> {
                 Some(self.deferred())
             }
             Progress::Ready(algorithm, ready, lacks) => {
-                Some(self.put(algorithm, *ready, &lacks, now))
+                Some(self.put(algorithm, *ready, lacks, now))
             }
         }
     }
 
-    /// Takes over a table that was built beside, and lists what it lacks.
+    /// Takes over a table that was built beside, and lists what it lacks; the next table has them where those are too many.
     fn put(
         &mut self,
         algorithm: &'static Algorithm<A>,
         ready: Ready<A>,
-        lacks: &[Prefix<A>],
+        lacks: Changed<A>,
         now: Instant,
     ) -> Brought {
-        let count = self.pending();
-        let olds: Vec<_> = lacks.iter().map(|&prefix| (prefix, ready.hop(prefix))).collect();
+        let (count, lacking) = (self.pending(), lacks.len());
+        let unlisted = lacking > MOST_LISTED;
+        let mut olds = Vec::new();
+        if unlisted {
+            self.served.beside.discard(lacks);
+        } else {
+            let lacks = lacks.into_prefixes().into_iter();
+            olds.extend(lacks.map(|prefix| (prefix, ready.hop(prefix))));
+        }
         let Ready { table, routes, noted, took, .. } = ready;
         let before = self.served.put(algorithm, table);
         self.note_build(algorithm, before.as_ref().map(|(name, _)| *name), &routes.stats(), took);
         self.counts.beside += 1;
-        if let Some(runner) = self.served.beside.runner() {
-            // To return their memory takes milliseconds.
-            runner.run(move || drop((before, routes)));
-        }
-        let changes = count.saturating_sub(lacks.len());
+        self.served.beside.discard((before, routes));
+        let changes = count.saturating_sub(lacking);
         let since = self.batching.diverged();
         if self.state.is_listed() {
             self.batching.replaced(took);
         } else {
-            let (changes, refused) = (changes.max(1), !lacks.is_empty());
+            let (changes, refused) = (changes.max(1), lacking > 0);
             let round = Round { cost: took, changes, built: true, refused, beside: true };
             self.batching.done(round, now);
         }
-        let shown = if lacks.is_empty() { self.backlog.noted() } else { noted };
+        let shown = if lacking == 0 { self.backlog.noted() } else { noted };
         self.backlog.show(shown);
         self.finish(changes);
         self.counts.rounds += 1;
         let waited = since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
         self.counts.longest_delay = self.counts.longest_delay.max(waited);
         olds.into_iter().for_each(|(prefix, old)| self.backlog.push(prefix, old));
+        if unlisted {
+            self.state = self.state.next(Event::Unlisted);
+            self.backlog.unlist(lacking);
+        }
         Brought { changes, published: true, pending: self.pending() }
     }
 

@@ -222,9 +222,11 @@ impl Daemon {
     /// Waits for events; returns whether there are some that have a descriptor.
     fn wait(&self) -> bool {
         let steps = self.control.sweeping() || self.control.has_steps(Instant::now());
-        let at_once = self.requests.is_behind() || self.sources.configured.is_behind() || steps;
+        let held = self.control.holds_sources();
+        let files = self.sources.configured.is_behind() && !held;
+        let at_once = self.requests.is_behind() || files || steps;
         let tick = if at_once { Duration::ZERO } else { TICK };
-        let fds: Vec<_> = self.sources.fds().chain(self.requests.fd()).collect();
+        let fds: Vec<_> = self.sources.fds(held).chain(self.requests.fd()).collect();
         sys::poll(&fds, tick)
     }
 

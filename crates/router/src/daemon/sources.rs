@@ -49,10 +49,10 @@ pub(super) struct Sources {
 }
 
 impl Sources {
-    /// Descriptors for poll.
-    pub(super) fn fds(&self) -> impl Iterator<Item = RawFd> {
-        let listeners = self.configured.listeners().flat_map(Listener::fds);
-        let players = self.configured.players().filter_map(Player::fd);
+    /// Descriptors for poll, without those of configured sources that are held.
+    pub(super) fn fds(&self, held: bool) -> impl Iterator<Item = RawFd> {
+        let listeners = self.configured.listeners().flat_map(move |listener| listener.fds(held));
+        let players = self.configured.players().filter(move |_| !held).filter_map(Player::fd);
         self.kernel.fds().into_iter().chain(listeners).chain(players)
     }
 
@@ -183,9 +183,9 @@ impl Configured {
 
     fn turn(&mut self, control: &mut Control, now: Instant, probes: &mut Probes) -> usize {
         let Self { fed, idle, unexported, .. } = self;
-        let mut taken = 0;
+        let (mut taken, held) = (0, control.holds_sources());
         // One file a turn.
-        let mut file_until = Some(TableFile::until());
+        let mut file_until = (!held).then(TableFile::until);
         for Fed { source, by } in fed {
             let number = &mut |control: &mut Control, settings: &sessions::Settings| {
                 idle.number(control, settings.kind, settings.distance)

@@ -15,8 +15,8 @@
 //! A session in which nothing was sent leaves its seat, with routes of a session before, to a peer that comes after [`SILENCE`].
 //!
 //! **Back-pressure.** A turn reads for [`BURST`] at most, then the routes are committed. A session is not read while
-//! [`MOST_UNSEEN`] of its events are not visible, or [`MOST_OUTPUT`] bytes wait to be written to it: the
-//! kernel's buffers fill, and the peer waits. Nothing is dropped.
+//! [`MOST_UNSEEN`] of its events are not visible, or [`MOST_OUTPUT`] bytes wait to be written to it, and none is while a table that
+//! is built beside falls behind ([`Control::holds_sources`]): the kernel's buffers fill, and the peer waits. Nothing is dropped.
 
 mod pending;
 mod player;
@@ -155,9 +155,10 @@ impl Listener {
         sessions.map(move |session| session.lag(now))
     }
 
-    /// Descriptors for poll.
-    pub(super) fn fds(&self) -> impl Iterator<Item = RawFd> {
-        let sessions = self.seats.iter().filter_map(|seat| seat.session.as_ref());
+    /// Descriptors for poll, those of sessions unless these are held.
+    pub(super) fn fds(&self, held: bool) -> impl Iterator<Item = RawFd> {
+        let seats = if held { &[] } else { &self.seats[..] };
+        let sessions = seats.iter().filter_map(|seat| seat.session.as_ref());
         let socket = (!self.full).then(|| self.socket.fd());
         socket.into_iter().chain(sessions.filter_map(Session::fd_to_read))
     }

@@ -129,7 +129,7 @@ impl Session {
         self.take(control, id, now).unwrap_or(0)
     }
 
-    /// Reads until `until`, or all there is. Returns the number of events, and why the session ended, if it did.
+    /// Reads until `until`, or all there is; nothing while sources are held. Returns the number of events, and why the session ended, if it did.
     pub(super) fn read(
         &mut self,
         control: &mut Control,
@@ -141,6 +141,9 @@ impl Session {
         self.drained = false;
         if self.is_lost(now) {
             return (taken, Some(End::Failed(ErrorKind::TimedOut.into())));
+        }
+        if control.holds_sources() {
+            return (taken, None);
         }
         let mut piece = vec![0; PIECE_BYTES];
         while self.may_read() {

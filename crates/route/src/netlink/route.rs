@@ -167,6 +167,10 @@ impl<'a> Route<'a> {
         }
         let prefix = AnyPrefix::new(dst, dst_len)
             .map_err(|_| Malformed::Value { what: "prefix length", value: dst_len.into() })?;
+        // Zebra has sent `RT_TABLE_UNSPEC` for the main table (frr#14949); the kernel never does.
+        if table == 0 {
+            table = MAIN_TABLE;
+        }
         let hop = only;
         Ok(Some(Self {
             prefix,
@@ -186,9 +190,10 @@ impl<'a> Route<'a> {
 
     /// Its hops: those of a multipath route, or the only one, or none.
     pub fn hops(&self) -> Hops<'a> {
+        let encap = self.hop.encap;
         let only = self.multipath.is_empty()
             && (self.hop.gateway.is_some() || self.hop.link.is_some() || self.hop.encap);
-        Hops { only: only.then_some(self.hop), rest: self.multipath }
+        Hops { only: only.then_some(self.hop), rest: self.multipath, encap }
     }
 }
 
@@ -215,6 +220,8 @@ impl Hop {
 pub struct Hops<'a> {
     only: Option<Hop>,
     rest: &'a [u8],
+    /// The route encapsulates packets for all of them: FRR has VXLAN so, beside `RTA_MULTIPATH`.
+    encap: bool,
 }
 
 impl Iterator for Hops<'_> {
@@ -241,6 +248,7 @@ impl Iterator for Hops<'_> {
             link: Some(u32_at(h, 4)).filter(|&link| link != 0),
             weight: u32::from(h[3]) + 1,
             flags: h[2],
+            encap: self.encap,
             ..Hop::default()
         };
         for attr in Attrs::new(attrs) {

@@ -36,7 +36,8 @@
 //! yet visible (some 250 bytes).
 //! Limits: messages in the byte order of this host. A frame of another type than netlink is counted and skipped, a
 //! message that cannot be read ends its frame. Routes that would encapsulate packets (MPLS, segment routing) are refused
-//! and counted, and so are label routes, and routes for a type of service or a source prefix alone. Tables are numbered as the kernel's, not by VRF interface as SONiC's zebra does.
+//! and counted, and their packets are for the host: no other route takes them, and the kernel, which has the route, forwards
+//! them. Refused and counted are label routes, and routes for a type of service or a source prefix alone. Tables are numbered as the kernel's, not by VRF interface as SONiC's zebra does.
 
 mod acks;
 mod objects;
@@ -254,8 +255,17 @@ impl Fpm {
         // Zebra deletes a route right before it adds another one.
         self.held.routes.retain(|held| *held != key);
         let outcome = match self.body(&route, key) {
-            Ok(Body { target, mtu }) => {
-                let outcome = self.outcome(&target, key);
+            Ok((Body { target, mtu }, is_wrapped)) => {
+                let outcome = match is_wrapped {
+                    true => {
+                        let prefix = key.prefix;
+                        self.reject(&format_args!(
+                            "route {prefix}: its packets would be encapsulated"
+                        ));
+                        Outcome::Refused
+                    }
+                    false => self.outcome(&target, key),
+                };
                 sink(RouteEvent::Route(RouteUpdate { mtu, ..RouteUpdate::new(key, target) }));
                 outcome
             }
@@ -289,13 +299,13 @@ impl Fpm {
         Outcome::Awaits(id)
     }
 
-    /// What the route does, or why it is refused.
-    fn body(&self, route: &Route<'_>, key: RouteKey) -> Result<Body, String> {
+    /// What the route does, and whether its packets would be encapsulated; or why it is refused.
+    fn body(&self, route: &Route<'_>, key: RouteKey) -> Result<(Body, bool), String> {
         let line = rtnetlink::line(route, key, false).map_err(|error| error.to_string())?;
         let body = line.body.ok_or("without a next hop that can be used")?;
-        let wrapped = line.wrapped
+        let is_wrapped = line.wrapped
             || matches!(body.target, Target::Object(id) if self.objects.wraps_packets(id));
-        if wrapped { Err("its packets would be encapsulated".to_owned()) } else { Ok(body) }
+        Ok((body, is_wrapped))
     }
 
     /// An object has come: so have the routes that wait for it, or for a group that has it in it.

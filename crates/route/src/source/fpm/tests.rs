@@ -283,36 +283,53 @@ fn objects_of_a_later_session_are_others() {
     assert_eq!(said[4], format!("object {seven} gone"));
 }
 
+/// The kernel has such a route too, and its copy is left out: without one here, a shorter prefix took the packets.
 #[test]
-fn what_would_encapsulate_packets_is_refused_and_counted() {
+fn packets_that_would_be_encapsulated_are_for_the_host() {
     let mut lab = Lab::new();
     let label =
         |request: Request| request.attr(21, &[1, 0]).attr(22, &[8, 0, 1, 0, 1, 1, 1, 1]).finish();
     let plain = || route_of(route::NEW, "10.1.0.0/16", BGP, UNICAST).ip(5, ip("192.0.2.1"));
     let gone = "withdraw 10.1.0.0/16 table 254 metric 20";
-    assert_eq!(lab.frame(&[label(plain())]), [gone]);
+    let route = |target: &str| [format!("route 10.1.0.0/16 table 254 metric 20 {target}")];
+    assert_eq!(lab.frame(&[label(plain())]), route("local"));
     let why = "route 10.1.0.0/16: its packets would be encapsulated";
     assert_eq!(lab.rejected(), (1, format!("frame 1: {why}")));
+    assert_eq!(lab.visible(&[]), flagged(&label(plain()), FAILED));
+    assert_eq!(lab.frame(&[deleted("10.1.0.0/16")]), [gone]);
     // By an object, and by a group that has it as a member.
     assert_eq!(lab.frame(&[wrapping(5)]), ["object 5 local"]);
-    assert_eq!(lab.frame(&[by_object("10.1.0.0/16", 5)]), [gone]);
+    assert_eq!(lab.frame(&[by_object("10.1.0.0/16", 5)]), route("object 5"));
     lab.frame(&[group(6, &[(1, 1), (5, 1)])]);
-    assert_eq!(lab.frame(&[by_object("10.1.0.0/16", 6)]), [gone]);
-    assert_eq!(lab.rejected(), (4, format!("frame 5: {why}")));
+    assert_eq!(lab.frame(&[by_object("10.1.0.0/16", 6)]), route("object 6"));
+    assert_eq!(lab.rejected(), (4, format!("frame 6: {why}")));
+    assert_eq!(lab.visible(&[]), flagged(&by_object("10.1.0.0/16", 6), FAILED));
     // The object is a plain one again.
     lab.frame(&[single(5, "192.0.2.5")]);
     assert_eq!(lab.frame(&[by_object("10.1.0.0/16", 6)]).len(), 1);
+    // VXLAN, whose type stands behind several next hops and is for all of them.
+    let hop = |last: u8| [&[16, 0, 0, 0, 3, 0, 0, 0, 8, 0, 5, 0, 10, 0, 0][..], &[last]].concat();
+    let several = plain().attr(9, &[hop(1), hop(2)].concat());
+    assert_eq!(lab.frame(&[several.attr(21, &[100, 0]).finish()]), route("local"));
+    assert_eq!(lab.rejected().0, 5);
+}
+
+#[test]
+fn what_cannot_be_a_route_is_refused_and_counted() {
+    let mut lab = Lab::new();
+    let plain = || route_of(route::NEW, "10.1.0.0/16", BGP, UNICAST).ip(5, ip("192.0.2.1"));
+    let gone = "withdraw 10.1.0.0/16 table 254 metric 20";
     // Label routes, types of service, and hops that cannot be.
     let label = Request::query(route::NEW, 0, 0).fixed(&[28, 20, 0, 0, 254, BGP, 0, 1, 0, 0, 0, 0]);
     assert!(lab.frame(&[label.finish()]).is_empty());
-    assert_eq!(lab.rejected().0, 5);
+    assert_eq!(lab.rejected().0, 1);
     let mut tos = plain().finish();
     tos[16 + 3] = 8;
     assert_eq!(lab.frame(&[tos]), [""; 0], "another route than that for all packets");
     assert_eq!(lab.frame(&[route_of(route::NEW, "10.1.0.0/16", BGP, UNICAST).finish()]), [gone]);
     assert_eq!(lab.frame(&[route_of(route::NEW, "10.1.0.0/16", BGP, 99).finish()]), [gone]);
-    let why = "frame 11: route 10.1.0.0/16: route type 99 makes no sense";
-    assert_eq!(lab.rejected(), (8, why.to_owned()));
+    let why = "frame 4: route 10.1.0.0/16: route type 99 makes no sense";
+    assert_eq!(lab.rejected(), (4, why.to_owned()));
 }
 
 #[test]
@@ -357,6 +374,16 @@ fn a_table_ends_in_a_silence() {
     assert!(lab.wait(29 * second).is_empty());
     assert_eq!(lab.wait(second), ["end of table"]);
     assert!(lab.wait(100 * second).is_empty(), "there is one for each session");
+}
+
+/// Zebra has deleted routes of the main table so (frr#14949).
+#[test]
+fn table_0_names_the_main_table() {
+    let mut lab = Lab::new();
+    lab.frame(&[by_object("10.1.0.0/16", 5)]);
+    let mut message = deleted("10.1.0.0/16");
+    message[16 + 4] = 0;
+    assert_eq!(lab.frame(&[message]), ["withdraw 10.1.0.0/16 table 254 metric 20"]);
 }
 
 #[test]

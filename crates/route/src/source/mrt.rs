@@ -179,8 +179,15 @@ impl Replayed {
             for path in paths.entries() {
                 let RibEntry { peer, id, attributes } = path?;
                 let peer = self.index.get(usize::from(peer)).copied();
-                let peer = peer.ok_or("a path of a peer that no index table has")?;
-                self.path(peer, paths.prefix, id, attributes, AsNumbers::Long, sink)?;
+                let taken =
+                    peer.ok_or("a path of a peer that no index table has").and_then(|peer| {
+                        self.path(peer, paths.prefix, id, attributes, AsNumbers::Long, sink)
+                    });
+                // The next path has a length of its own before it.
+                if let Err(what) = taken {
+                    let (record, prefix) = (self.records + 1, paths.prefix);
+                    self.rejected.add(|| format!("record {record}: {prefix}: {what}"));
+                }
             }
         } else if record.kind == TABLE_DUMP {
             let OldEntry { prefix, peer, attributes } = OldEntry::of(record.subtype, record.body)?;
@@ -529,6 +536,22 @@ mod tests {
         let long = [&[0; 4][..], &[0, 13, 0, 2, 255, 0, 0, 0]].concat();
         let error = source.input(&long, Instant::now(), &mut |_| {}).unwrap_err();
         assert!(error.to_string().starts_with("record 4: 4278190080 bytes long"), "{error}");
+    }
+
+    #[test]
+    fn a_path_that_makes_no_sense_leaves_those_of_other_peers() {
+        let mut bytes = dump();
+        // ORIGIN of the first path of 10.0.0.0/8 has no value: its length byte.
+        let at = bytes.windows(4).position(|four| four == [0x40, 1, 1, 0]).unwrap();
+        bytes[at + 2] = 200;
+        let (mut source, mut said) = (open("best", "max"), Vec::new());
+        let sink = &mut |event: RouteEvent| said.push(words(&event));
+        assert_eq!(source.input(&bytes, Instant::now(), sink), Ok(bytes.len()));
+        said.retain(|line| line.starts_with("1"));
+        assert_eq!(said.len(), 2, "{said:?}");
+        assert!(said[0].starts_with("10.0.0.0/8 ") && said[0].contains("192.0.2.2"), "{said:?}");
+        let why = "record 2: 10.0.0.0/8: incomplete inside a field";
+        assert_eq!(source.rejected(), Rejected { count: 1, samples: vec![why.into()] });
     }
 
     #[test]

@@ -99,6 +99,8 @@ enum Step {
 enum Outcome {
     /// A route.
     Entry(TableEntry),
+    /// A route, and paths of it that make no sense, in words.
+    Flawed(TableEntry, String),
     /// Nothing that is looked for: a comment, another type of record.
     Nothing,
     /// Nonsense, in words.
@@ -270,6 +272,11 @@ impl TableParser {
                     self.advance(len, skip);
                 }
                 Outcome::Entry(entry) => {
+                    self.advance(len, skip);
+                    return Some(Ok(entry));
+                }
+                Outcome::Flawed(entry, words) => {
+                    self.reject(|| words);
                     self.advance(len, skip);
                     return Some(Ok(entry));
                 }

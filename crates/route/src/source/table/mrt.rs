@@ -48,9 +48,10 @@ impl Mrt {
         };
         let Some(body) = header.0.get(..size) else { return Step::More };
         let body = Fields(body);
+        let mut flaw = None;
         let found = if routes {
             RibRecord::of(subtype, body).and_then(|record| match record {
-                Some(record) => self.version_2(record, choice),
+                Some(record) => self.version_2(record, choice, &mut flaw),
                 None => Ok(None),
             })
         } else if index {
@@ -62,7 +63,10 @@ impl Mrt {
             OldEntry::of(subtype, body).and_then(|entry| self.version_1(&entry, choice))
         };
         let outcome = match found {
-            Ok(Some(entry)) => Outcome::Entry(entry),
+            Ok(Some(entry)) => match flaw {
+                Some(words) => Outcome::Flawed(entry, words.into()),
+                None => Outcome::Entry(entry),
+            },
             Ok(None) => Outcome::Nothing,
             Err(words) => Outcome::Reject(words.into()),
         };
@@ -122,10 +126,13 @@ impl Mrt {
         }
     }
 
+    /// The path that is taken. `flaw` is what is wrong with one that cannot be read: it is passed over alone, as each has its
+    /// length before it.
     fn version_2(
         &self,
         record: RibRecord<'_>,
         choice: PeerChoice,
+        flaw: &mut Option<Words>,
     ) -> Result<Option<TableEntry>, Words> {
         let prefix = record.prefix;
         let v6 = prefix.family() == 6;
@@ -135,8 +142,8 @@ impl Mrt {
             let RibEntry { peer: index, id, attributes } = path?;
             match choice {
                 PeerChoice::Number(number) if number != index => continue,
-                PeerChoice::Best => {
-                    if let Some(attributes) = update::attributes(attributes, v6, AsNumbers::Long)? {
+                PeerChoice::Best => match update::attributes(attributes, v6, AsNumbers::Long) {
+                    Ok(Some(attributes)) => {
                         // A peer that no table names ranks by its number.
                         let unknown =
                             Peer { addr: [0; 4].into(), bgp_id: index.into(), external: true };
@@ -145,21 +152,22 @@ impl Mrt {
                         if best.as_ref().is_none_or(|(known, _)| rank < *known) {
                             best = Some((rank, attributes.next_hop));
                         }
-                        continue;
                     }
-                }
-                _ => {
-                    if let Some(hop) = next_hop(attributes, v6)? {
-                        return Ok(Some(entry(hop)));
-                    }
-                }
+                    Ok(None) => hopless = true,
+                    Err(what) => *flaw = Some(what),
+                },
+                _ => match next_hop(attributes, v6) {
+                    Ok(Some(hop)) => return Ok(Some(entry(hop))),
+                    Ok(None) => hopless = true,
+                    Err(what) => *flaw = Some(what),
+                },
             }
-            hopless = true;
         }
-        match best {
-            Some((_, hop)) => Ok(Some(entry(hop))),
-            None if hopless => Err("no next hop"),
-            None => Ok(None),
+        match (best, *flaw) {
+            (Some((_, hop)), _) => Ok(Some(entry(hop))),
+            (None, Some(what)) => Err(what),
+            (None, None) if hopless => Err("no next hop"),
+            (None, None) => Ok(None),
         }
     }
 }

@@ -114,6 +114,23 @@ fn mrt_of_both_versions() {
     );
 }
 
+#[test]
+fn a_path_that_cannot_be_read_is_passed_over_alone() {
+    let broken = vec![0x40, 3, 200, 1];
+    let paths = [(5, broken.clone()), (6, attributes(3, &[192, 0, 2, 6]))];
+    let file = record(13, 2, &rib(&[8, 10], false, &paths));
+    for choice in [PeerChoice::First, PeerChoice::Best] {
+        let mut parser = TableParser::new("t").with_peer(choice);
+        parser.feed(&file);
+        assert_eq!(all(&mut parser), ["10.0.0.0/8 192.0.2.6"], "{choice:?}");
+        assert_eq!(parser.rejected().samples, ["record 1: incomplete inside a field"]);
+    }
+    // None is left.
+    let mut parser = TableParser::new("t");
+    parser.feed(&record(13, 2, &rib(&[8, 10], false, &[(5, broken)])));
+    assert_eq!((all(&mut parser).len(), parser.rejected().count), (0, 1));
+}
+
 /// Paths of three peers: which one is chosen, in both versions.
 #[test]
 fn the_best_path_is_that_of_the_rule() {

@@ -134,7 +134,9 @@ mod tests {
 
     fn parse(text: &str) -> Result<(String, String), String> {
         match line(text.as_bytes()) {
-            Outcome::Entry(entry) => Ok((entry.prefix.to_string(), entry.hop.to_string())),
+            Outcome::Entry(entry) | Outcome::Flawed(entry, _) => {
+                Ok((entry.prefix.to_string(), entry.hop.to_string()))
+            }
             Outcome::Nothing => Err("nothing".into()),
             Outcome::Reject(words) => Err(words),
         }

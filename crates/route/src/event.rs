@@ -335,8 +335,12 @@ pub struct AddressUpdate {
     pub link: u32,
     /// The host's own address.
     pub addr: IpAddr,
+    /// Address of the other end, whose prefix is the connected one; `None` where that of the own address is.
+    pub peer: Option<IpAddr>,
     /// Length of the connected prefix, in bits.
     pub prefix_len: u8,
+    /// The prefix is not connected (the kernel's IFA_F_NOPREFIXROUTE): whoever set the address sets its routes.
+    pub no_prefix: bool,
     /// Set when the address was removed.
     pub gone: bool,
     /// It is not the first of its prefix (the kernel's IFA_F_SECONDARY).
@@ -346,7 +350,7 @@ pub struct AddressUpdate {
 impl AddressUpdate {
     /// Addresses of packets for the host itself: this one, and the broadcast addresses of its prefix.
     pub fn local(&self) -> impl Iterator<Item = IpAddr> + use<> {
-        let broadcast = match self.addr {
+        let broadcast = match self.peer.unwrap_or(self.addr) {
             IpAddr::V4(addr) if self.prefix_len < 31 => {
                 let subnet = Prefix::masked(addr.to_bits(), self.prefix_len);
                 Some([subnet.first().to_ip(), subnet.last().to_ip()])

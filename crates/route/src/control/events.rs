@@ -174,6 +174,14 @@ impl Control {
         let Some(table) = self.links.get(update.link).map(super::links::Link::table) else {
             return;
         };
+        let known = self.links.get(update.link).and_then(|link| {
+            link.addresses().iter().find(|known| known.addr == update.addr).copied()
+        });
+        if let Some(known) = known
+            .filter(|known| !update.gone && connected_prefix(known) != connected_prefix(&update))
+        {
+            self.address(AddressUpdate { gone: true, ..known });
+        }
         if !self.links.set_address(update) {
             return;
         }
@@ -186,7 +194,7 @@ impl Control {
             return;
         }
         let connected = connected_prefix(&update);
-        let same = |a: &&AddressUpdate| connected_prefix(a) == connected;
+        let same = |a: &&AddressUpdate| !a.no_prefix && connected_prefix(a) == connected;
         let link = self.links.addresses_of(table).find(same).map(|a| a.link);
         let key =
             link.map(|link| HopKey::Path(Path { gateway: None, link: Some(link), weight: 1 }));

@@ -389,7 +389,7 @@ pub(super) fn host_prefix(addr: IpAddr) -> AnyPrefix {
 /// The connected prefix of a host's address.
 pub(super) fn connected_prefix(address: &AddressUpdate) -> AnyPrefix {
     let len = address.prefix_len;
-    match address.addr {
+    match address.peer.unwrap_or(address.addr) {
         IpAddr::V4(a) => AnyPrefix::V4(Prefix::masked(a.to_bits(), len.min(<u32 as Addr>::BITS))),
         IpAddr::V6(a) => AnyPrefix::V6(Prefix::masked(a.to_bits(), len.min(<u128 as Addr>::BITS))),
     }

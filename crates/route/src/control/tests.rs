@@ -60,7 +60,15 @@ impl Lab {
     }
     pub(super) fn address(&mut self, link: u32, addr: &str, prefix_len: u8, gone: bool) {
         let addr = addr.parse().unwrap();
-        let update = AddressUpdate { link, addr, prefix_len, gone, secondary: false };
+        let update = AddressUpdate {
+            link,
+            addr,
+            peer: None,
+            prefix_len,
+            no_prefix: false,
+            gone,
+            secondary: false,
+        };
         self.event(RouteEvent::Address(update));
     }
     pub(super) fn neighbor(&mut self, link: u32, addr: &str, state: NeighborState) {
@@ -154,6 +162,33 @@ fn a_route_reaches_its_neighbor_step_by_step() {
     lab.withdraw("192.0.2.0/24");
     lab.commit();
     assert_eq!(lab.action("192.0.2.1"), ForwardingAction::NoRoute);
+}
+
+#[test]
+fn the_connected_prefix_is_that_of_the_other_end_or_none() {
+    let mut lab = lab();
+    let [addr, other] = ["10.7.0.1", "10.8.0.2"].map(|text| text.parse().unwrap());
+    let with = |peer, no_prefix| AddressUpdate {
+        link: RIGHT,
+        addr,
+        peer,
+        prefix_len: 24,
+        no_prefix,
+        gone: false,
+        secondary: false,
+    };
+    // Near the own address, and near the other end's.
+    let near = |lab: &mut Lab, update| {
+        lab.event(RouteEvent::Address(update));
+        lab.commit();
+        assert_eq!(lab.action("10.7.0.1"), ForwardingAction::Local);
+        ["10.7.0.9", "10.8.0.9"].map(|addr| lab.action(addr) != ForwardingAction::NoRoute)
+    };
+    assert_eq!(near(&mut lab, with(None, false)), [true, false]);
+    assert_eq!(near(&mut lab, with(Some(other), false)), [false, true]);
+    assert_eq!(near(&mut lab, with(Some(other), true)), [false, false]);
+    assert_eq!(near(&mut lab, with(None, true)), [false, false]);
+    assert_eq!(near(&mut lab, with(None, false)), [true, false]);
 }
 
 #[test]

@@ -22,6 +22,8 @@ const IFA_F_SECONDARY: u32 = 0x01;
 const IFA_F_NODAD: u8 = 0x02;
 /// Another host has it: the kernel keeps it but does not use it.
 const IFA_F_DADFAILED: u32 = 0x08;
+/// Its prefix gets no route.
+const IFA_F_NOPREFIXROUTE: u32 = 0x200;
 
 /// Reads the body of [`NEW`] or [`DEL`]. `None` for families other than IPv4 and IPv6.
 ///
@@ -46,15 +48,21 @@ pub fn parse(message: &Message<'_>) -> Result<Option<AddressUpdate>, Malformed> 
             _ => {}
         }
     }
-    let addr = local.or(addr).filter(|addr| family_of(*addr) == family);
-    let addr = addr.ok_or(Malformed::Value { what: "address of family", value: family.into() })?;
+    let is_own = |found: &IpAddr| family_of(*found) == family;
+    let peer = addr.filter(|peer| local.is_some_and(|local| local != *peer)).filter(is_own);
+    let addr = local
+        .or(addr)
+        .filter(is_own)
+        .ok_or(Malformed::Value { what: "address of family", value: family.into() })?;
     if prefix_len > if family == IPV4 { 32 } else { 128 } {
         return Err(Malformed::Value { what: "prefix length", value: prefix_len.into() });
     }
     Ok(Some(AddressUpdate {
         link: u32_at(h, 4),
         addr,
+        peer,
         prefix_len,
+        no_prefix: flags & IFA_F_NOPREFIXROUTE != 0,
         gone: message.kind == DEL || flags & IFA_F_DADFAILED != 0,
         secondary: flags & IFA_F_SECONDARY != 0,
     }))

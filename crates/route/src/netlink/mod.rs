@@ -384,6 +384,22 @@ mod tests {
         assert!(row.next().is_none());
     }
 
+    /// `ip address add 10.0.0.1 peer 10.0.1.2/24 noprefixroute`.
+    #[test]
+    fn the_other_end_of_an_address_and_its_missing_prefix_are_read() {
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let update = |addr: &str, flags: u32| {
+            let request = Request::query(address::NEW, 0, 0).fixed(&[2, 24, 0x80, 0, 7, 0, 0, 0]);
+            let request = request.ip(1, ip(addr)).ip(2, ip("10.0.0.1"));
+            let bytes = request.attr(8, &flags.to_ne_bytes()).finish();
+            let message = Messages::new(&bytes).next().unwrap().unwrap();
+            let found = address::parse(&message).unwrap().unwrap();
+            (found.addr, found.peer, found.no_prefix)
+        };
+        assert_eq!(update("10.0.1.2", 0x280), (ip("10.0.0.1"), Some(ip("10.0.1.2")), true));
+        assert_eq!(update("10.0.0.1", 0x80), (ip("10.0.0.1"), None, false));
+    }
+
     #[test]
     fn what_is_set_is_read_again() {
         use super::route::{HostRoute, PROTOCOL_FINGERPOST, Route};
@@ -395,7 +411,15 @@ mod tests {
             let message = Messages::new(&bytes).next().unwrap().unwrap();
             assert_eq!((message.kind, message.flags, message.seq), (address::NEW, all, 5));
             let (gone, secondary) = (false, false);
-            let update = AddressUpdate { link: 7, addr, prefix_len, gone, secondary };
+            let update = AddressUpdate {
+                link: 7,
+                addr,
+                peer: None,
+                prefix_len,
+                no_prefix: false,
+                gone,
+                secondary,
+            };
             assert_eq!(address::parse(&message), Ok(Some(update)));
             let bytes = address::delete_request(5, 7, addr);
             let message = Messages::new(&bytes).next().unwrap().unwrap();

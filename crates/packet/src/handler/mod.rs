@@ -7,6 +7,7 @@
 
 pub mod control_socket;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -15,7 +16,11 @@ use crate::language::{Classes, Configuration, Processing};
 
 type Read = Arc<dyn Fn() -> String + Send + Sync>;
 type ReadWith = Arc<dyn Fn(&str) -> Result<String, String> + Send + Sync>;
-type Write = Arc<dyn Fn(&str, &OpenPolicy) -> Result<Warnings, String> + Send + Sync>;
+type ReadNamed = Arc<dyn Fn(&str, &str) -> Result<String, String> + Send + Sync>;
+type Write = Arc<dyn Fn(&str, &str, &OpenPolicy) -> Result<Warnings, String> + Send + Sync>;
+
+/// Name of a handler that stands for all names which no other has.
+const ANY: &str = "*";
 
 /// Warnings of a write handler that succeeded, a line each.
 pub type Warnings = Vec<String>;
@@ -23,7 +28,7 @@ pub type Warnings = Vec<String>;
 /// A named access point: it can be read, read with a parameter, written, or some of that.
 #[derive(Clone)]
 pub struct Handler {
-    name: &'static str,
+    name: Cow<'static, str>,
     read: Option<Reader>,
     write: Option<Write>,
 }
@@ -32,12 +37,13 @@ pub struct Handler {
 enum Reader {
     Plain(Read),
     With(ReadWith),
+    Named(ReadNamed),
 }
 
 impl Handler {
     /// One that gives a text.
     pub fn read(name: &'static str, read: impl Fn() -> String + Send + Sync + 'static) -> Self {
-        Self { name, read: Some(Reader::Plain(Arc::new(read))), write: None }
+        Self { name: name.into(), read: Some(Reader::Plain(Arc::new(read))), write: None }
     }
 
     /// One that answers a parameter, empty where none was given, or returns what is wrong with it.
@@ -45,7 +51,7 @@ impl Handler {
         name: &'static str,
         read: impl Fn(&str) -> Result<String, String> + Send + Sync + 'static,
     ) -> Self {
-        Self { name, read: Some(Reader::With(Arc::new(read))), write: None }
+        Self { name: name.into(), read: Some(Reader::With(Arc::new(read))), write: None }
     }
 
     /// One that takes a text, or returns what is wrong with it; then nothing has changed.
@@ -61,7 +67,7 @@ impl Handler {
         name: &'static str,
         write: impl Fn(&str) -> Result<Warnings, String> + Send + Sync + 'static,
     ) -> Self {
-        Self { name, read: None, write: Some(Arc::new(move |text, _| write(text))) }
+        Self { name: name.into(), read: None, write: Some(Arc::new(move |_, text, _| write(text))) }
     }
 
     /// One that takes a text which may name files or devices, and what of these whoever writes it may have opened.
@@ -69,9 +75,32 @@ impl Handler {
         name: &'static str,
         write: impl Fn(&str, &OpenPolicy) -> Result<(), String> + Send + Sync + 'static,
     ) -> Self {
-        let write =
-            move |text: &str, policy: &OpenPolicy| write(text, policy).map(|()| Warnings::new());
-        Self { name, read: None, write: Some(Arc::new(write)) }
+        let write = move |_: &str, text: &str, policy: &OpenPolicy| {
+            write(text, policy).map(|()| Warnings::new())
+        };
+        Self { name: name.into(), read: None, write: Some(Arc::new(write)) }
+    }
+
+    /// One of all names that no other has; both functions receive the name, without its element's.
+    #[cfg(feature = "click")]
+    pub(crate) fn any(
+        read: impl Fn(&str, &str) -> Result<String, String> + Send + Sync + 'static,
+        write: impl Fn(&str, &str) -> Result<(), String> + Send + Sync + 'static,
+    ) -> Self {
+        let own = |name: &str| name.rsplit_once('.').map_or(name, |(_, own)| own).to_owned();
+        let read = move |name: &str, text: &str| read(&own(name), text);
+        let write = move |name: &str, text: &str, _: &OpenPolicy| {
+            write(&own(name), text).map(|()| Warnings::new())
+        };
+        let (read, write) = (Some(Reader::Named(Arc::new(read))), Some(Arc::new(write) as Write));
+        Self { name: ANY.into(), read, write }
+    }
+
+    /// This one, by a name that a configuration gives.
+    #[cfg(feature = "click")]
+    #[must_use]
+    pub(crate) fn named(self, name: String) -> Self {
+        Self { name: name.into(), ..self }
     }
 
     /// This one, and where it cannot be read or written, `other`.
@@ -80,8 +109,8 @@ impl Handler {
     }
 
     /// Its name within its element.
-    pub fn name(&self) -> &'static str {
-        self.name
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// Whether there is something to read.
@@ -99,6 +128,7 @@ impl Handler {
         match &self.read {
             None => Err(HandlerError::WriteOnly(name.to_owned())),
             Some(Reader::With(read)) => read(parameter).map_err(HandlerError::Failed),
+            Some(Reader::Named(read)) => read(name, parameter).map_err(HandlerError::Failed),
             Some(Reader::Plain(read)) if parameter.is_empty() => Ok(read()),
             Some(Reader::Plain(_)) => Err(HandlerError::NoParameter(name.to_owned())),
         }
@@ -113,7 +143,7 @@ impl Handler {
     ) -> Result<Warnings, HandlerError> {
         match &self.write {
             None => Err(HandlerError::ReadOnly(name.to_owned())),
-            Some(write) => write(text, policy).map_err(HandlerError::Failed),
+            Some(write) => write(name, text, policy).map_err(HandlerError::Failed),
         }
     }
 
@@ -231,6 +261,7 @@ impl Handlers {
             }
         };
         let found = handlers.iter().find(|handler| handler.name == own);
+        let found = found.or_else(|| handlers.iter().find(|handler| handler.name == ANY));
         found.ok_or_else(|| HandlerError::NoHandler(name.to_owned()))
     }
 
@@ -273,7 +304,8 @@ fn with_listing(given: Vec<Handler>, all_have: Vec<Handler>) -> Vec<Handler> {
             None => handlers.push(handler),
         }
     }
-    let listed: String = handlers.iter().map(|h| format!("{}\t{}\n", h.name, h.mode())).collect();
+    let own = handlers.iter().filter(|handler| handler.name != ANY);
+    let listed: String = own.map(|h| format!("{}\t{}\n", h.name, h.mode())).collect();
     handlers.push(Handler::read("handlers", move || format!("{listed}handlers\tr\n")));
     handlers
 }

@@ -11,6 +11,9 @@ use crate::language::open_policy::OpenPolicy;
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     installed: Installed,
+    /// The element's name, with its dot.
+    #[cfg(feature = "click")]
+    own: String,
     /// Compounds that it is in, the innermost first, each with its slash; the last is empty.
     around: Vec<String>,
     /// What may be opened by what it writes.
@@ -26,13 +29,27 @@ impl Caller {
             name = compound;
         }
         around.push(String::new());
-        Self { installed: setup.installed.clone(), around, policy: setup.policy.clone() }
+        Self {
+            installed: setup.installed.clone(),
+            #[cfg(feature = "click")]
+            own: format!("{}.", setup.name()),
+            around,
+            policy: setup.policy.clone(),
+        }
     }
 
     /// The handler of a name, and its whole name.
-    fn found(&self, name: &str) -> Result<(String, Handler), HandlerError> {
+    pub(crate) fn found(&self, name: &str) -> Result<(String, Handler), HandlerError> {
         let none = || HandlerError::NoHandler(name.to_owned());
         let handlers = self.installed.handlers().ok_or_else(none)?;
+        // A name alone is one of the element's own handlers first.
+        #[cfg(feature = "click")]
+        if !name.contains('.')
+            && let whole = format!("{}{name}", self.own)
+            && let Ok(handler) = handlers.find(&whole)
+        {
+            return Ok((whole, handler.clone()));
+        }
         let mut missing = None;
         for compound in &self.around {
             // Global ones are of no compound.
@@ -51,11 +68,18 @@ impl Caller {
         })
     }
 
+    /// What may be opened.
+    #[cfg(feature = "click")]
+    pub(crate) fn policy(&self) -> &OpenPolicy {
+        &self.policy
+    }
+
     /// Writes a text to a file that may be opened, behind what it holds where `append`.
     #[cfg(feature = "click")]
     pub(crate) fn write_file(&self, name: &str, text: &str, append: bool) -> io::Result<()> {
         let Some(mut file) = self.policy.output(name)? else { return Ok(()) };
-        if !append {
+        // Devices and FIFOs have no length.
+        if !append && file.metadata()?.is_file() {
             file.set_len(0)?;
         }
         file.write_all(text.as_bytes())
@@ -66,13 +90,6 @@ impl Caller {
     pub(crate) fn modes(&self, name: &str) -> (bool, bool) {
         let modes = |(_, handler): (_, Handler)| (handler.is_readable(), handler.is_writable());
         self.found(name).map(modes).unwrap_or_default()
-    }
-
-    /// Reads a handler.
-    #[cfg(feature = "click")]
-    pub(crate) fn read(&self, name: &str, parameter: &str) -> Result<String, HandlerError> {
-        let (whole, handler) = self.found(name)?;
-        handler.call_read(&whole, parameter)
     }
 
     /// Writes to a handler; what it warned of.

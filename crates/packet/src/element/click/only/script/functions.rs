@@ -1,8 +1,9 @@
 //! The functions that scripts have: arithmetic, comparison, text.
 //!
 //! Source: the manual page of Click's `Script`. Numbers are whole ones of 64 bits where all operands are, and floating
-//! point otherwise.
+//! point otherwise. Words keep their quotes where they are results, and are compared without them.
 
+use super::text::{first_word, plain, words};
 use crate::element::click::only::clock;
 use crate::element::support::time;
 use crate::language::Value;
@@ -10,7 +11,7 @@ use crate::language::Value;
 /// Names of the functions; the element has a handler for each.
 pub(crate) const NAMES: &[&str] = &[
     "add", "sub", "mul", "div", "idiv", "mod", "rem", "neg", "abs", "min", "max", "eq", "ne", "gt",
-    "ge", "lt", "le", "not", "and", "or", "nand", "nor", "xor", "if", "in", "first", "cat", "now",
+    "ge", "lt", "le", "not", "and", "or", "nand", "nor", "xor", "if", "in", "first", "now",
     "random", "sprintf", "length", "unquote", "htons", "ntohs", "htonl", "ntohl",
 ];
 
@@ -70,15 +71,21 @@ fn shown_real(real: f64) -> String {
 }
 
 /// Result of one of [`NAMES`] at that time of the worker's clock; `None` where there is no such function.
-pub(crate) fn call(name: &str, words: &[String], now_ns: u64) -> Option<Result<String, String>> {
-    NAMES.contains(&name).then(|| evaluate(name, words, now_ns))
+pub(crate) fn call(name: &str, text: &str, now_ns: u64) -> Option<Result<String, String>> {
+    NAMES.contains(&name).then(|| evaluate(name, text, now_ns))
 }
 
-fn evaluate(name: &str, words: &[String], now_ns: u64) -> Result<String, String> {
-    let numbers = || words.iter().map(|word| Number::read(word)).collect::<Result<Vec<_>, _>>();
-    let truth = |word: &String| bool::read(word).map_err(|words| format!("`{word}` is {words}"));
-    let truths = || words.iter().map(truth).collect::<Result<Vec<_>, _>>();
-    let one = || words.first().ok_or_else(|| format!("`{name}` takes an argument"));
+fn evaluate(name: &str, text: &str, now_ns: u64) -> Result<String, String> {
+    let words = words(text);
+    let number = |word: &&str| Number::read(word).map_err(|_| "expected list of numbers".into());
+    let numbers = || words.iter().map(number).collect::<Result<Vec<_>, String>>();
+    let truth = |word: &str| bool::read(word).map_err(|words| format!("`{word}` is {words}"));
+    // The first of the words that is so decides, and none behind it is read.
+    let any = |value: bool| {
+        let found = |found, word: &&str| Ok::<_, String>(found || truth(word)? == value);
+        words.iter().try_fold(false, found)
+    };
+    let one = || words.first().copied().ok_or_else(|| format!("`{name}` takes an argument"));
     let shown = |value: bool| Ok(value.to_string());
     match name {
         "add" => fold(&numbers()?, Number::Whole(0), i64::checked_add, |a, b| a + b),
@@ -89,8 +96,19 @@ fn evaluate(name: &str, words: &[String], now_ns: u64) -> Result<String, String>
             |a, b| a.checked_rem(b).filter(|&rest| rest == 0).and(a.checked_div(b)),
             |a, b| a / b,
         ),
-        "idiv" => first_of(&numbers()?, i64::checked_div, |a, b| (a / b).trunc()),
-        "mod" | "rem" => first_of(&numbers()?, i64::checked_rem, |a, b| a % b),
+        #[allow(clippy::cast_possible_truncation, reason = "as a cast of C, but that it saturates")]
+        "idiv" => {
+            let numbers = numbers()?;
+            let mut numbers = numbers.iter().map(|number| number.real());
+            let first = numbers.next().unwrap_or(1.0);
+            Ok((numbers.fold(first, |a, b| a / b) as i64).to_string())
+        }
+        "mod" | "rem" => match numbers()?[..] {
+            [Number::Whole(_), Number::Whole(0)] => Err("division by zero".into()),
+            [Number::Whole(a), Number::Whole(b)] => Ok(a.wrapping_rem(b).to_string()),
+            [a, b] if name == "rem" => Ok(shown_real(a.real() % b.real())),
+            _ => Err("expected two numbers".into()),
+        },
         "neg" => match Number::read(one()?)? {
             Number::Whole(whole) => Ok(whole.wrapping_neg().to_string()),
             Number::Real(real) => Ok(shown_real(-real)),
@@ -109,11 +127,11 @@ fn evaluate(name: &str, words: &[String], now_ns: u64) -> Result<String, String>
             found.map(|number| number.text()).ok_or_else(|| format!("`{name}` takes numbers"))
         }
         "eq" | "ne" | "gt" | "ge" | "lt" | "le" => {
-            let [a, b] = words else { return Err(format!("`{name}` takes two arguments")) };
+            let [a, b] = words[..] else { return Err("expected two numbers".into()) };
             let order = match (Number::read(a), Number::read(b)) {
                 (Ok(Number::Whole(a)), Ok(Number::Whole(b))) => Some(a.cmp(&b)),
                 (Ok(a), Ok(b)) => a.real().partial_cmp(&b.real()),
-                _ => Some(a.cmp(b)),
+                _ => Some(plain(a).cmp(&plain(b))),
             };
             let Some(order) = order else { return shown(false) };
             shown(match name {
@@ -126,23 +144,29 @@ fn evaluate(name: &str, words: &[String], now_ns: u64) -> Result<String, String>
             })
         }
         "not" => shown(!truth(one()?)?),
-        "and" => shown(truths()?.into_iter().all(|value| value)),
-        "nand" => shown(!truths()?.into_iter().all(|value| value)),
-        "or" => shown(truths()?.into_iter().any(|value| value)),
-        "nor" => shown(!truths()?.into_iter().any(|value| value)),
-        "xor" => shown(truths()?.into_iter().filter(|value| *value).count() % 2 == 1),
+        "and" => shown(!any(false)?),
+        "nand" => shown(any(false)?),
+        "or" => shown(any(true)?),
+        "nor" => shown(!any(true)?),
+        "xor" => {
+            let odd = words.iter().try_fold(false, |odd, word| Ok::<_, String>(odd ^ truth(word)?));
+            shown(odd?)
+        }
         "if" => {
             let yes = truth(one()?)?;
-            Ok(words.get(if yes { 1 } else { 2 }).cloned().unwrap_or_default())
+            Ok(words.get(if yes { 1 } else { 2 }).copied().unwrap_or_default().to_owned())
         }
-        "in" => shown(words.split_first().is_some_and(|(what, list)| list.contains(what))),
-        "first" => Ok(words.first().cloned().unwrap_or_default()),
-        "cat" => Ok(words.concat()),
+        "in" => {
+            let mut words = words.iter().map(|word| plain(word));
+            let what = words.next();
+            shown(what.is_some_and(|what| words.any(|word| word == what)))
+        }
+        "first" => Ok(words.first().copied().unwrap_or_default().to_owned()),
         "now" => Ok(clock::seconds(clock::time_of_day(now_ns))),
         "random" => random(&numbers()?),
-        "sprintf" => sprintf(words),
-        "length" => Ok(words.join(" ").len().to_string()),
-        "unquote" => Ok(words.join(" ")),
+        "sprintf" => sprintf(text),
+        "length" => Ok(text.len().to_string()),
+        "unquote" => Ok(plain(text.trim())),
         "htons" | "ntohs" => Ok(u16::read(one()?)?.swap_bytes().to_string()),
         _ => Ok(u32::read(one()?)?.swap_bytes().to_string()),
     }
@@ -165,10 +189,7 @@ fn first_of(
 ) -> Result<String, String> {
     let Some((first, rest)) = numbers.split_first() else { return Err("no numbers".into()) };
     let made = rest.iter().fold(*first, |a, b| join(a, *b, &whole, &real));
-    match made {
-        Number::Real(real) if !real.is_finite() => Err("division by zero".into()),
-        made => Ok(made.text()),
-    }
+    Ok(made.text())
 }
 
 fn join(
@@ -203,8 +224,10 @@ fn random(bounds: &[Number]) -> Result<String, String> {
 }
 
 /// `%d %x %05d %s %%` and the like.
-fn sprintf(words: &[String]) -> Result<String, String> {
-    let Some((format, mut values)) = words.split_first() else { return Err("no format".into()) };
+fn sprintf(text: &str) -> Result<String, String> {
+    let (format, values) = first_word(text);
+    let (format, all) = (plain(format), words(values));
+    let mut values = all.as_slice();
     let mut out = String::new();
     let mut rest = format.chars().peekable();
     while let Some(c) = rest.next() {
@@ -216,14 +239,16 @@ fn sprintf(words: &[String]) -> Result<String, String> {
             out.push('%');
             continue;
         }
-        let (mut left, mut zero, mut plus, mut width, mut digits) =
-            (false, false, false, 0_usize, None);
+        let (mut left, mut zero, mut sign, mut marked) = (false, false, "", false);
+        let (mut width, mut digits) = (0_usize, None);
         loop {
             match rest.peek() {
                 Some('-') => left = true,
                 Some('0') if width == 0 && digits.is_none() => zero = true,
-                Some('+') => plus = true,
-                Some(' ' | '#' | 'l' | 'h' | 'q') => {}
+                Some('+') => sign = "+",
+                Some(' ') if sign.is_empty() => sign = " ",
+                Some('#') => marked = true,
+                Some(' ' | 'l' | 'L' | 'h' | 'q') => {}
                 Some('.') => digits = Some(0_usize),
                 Some('*') => {
                     let Some((given, more)) = values.split_first() else {
@@ -247,37 +272,46 @@ fn sprintf(words: &[String]) -> Result<String, String> {
         let Some((value, more)) = values.split_first() else { return Err("too few values".into()) };
         values = more;
         let whole = || i64::read(value).map_err(|words| format!("`{value}` is {words}"));
-        let text = match rest.next() {
+        let of = |digits_of: &dyn Fn(u64) -> String, mark: &str| {
+            let whole = whole()?;
+            let shown = digits_of(u64::from_ne_bytes(whole.to_ne_bytes()));
+            let mark = if marked && whole != 0 { mark } else { "" };
+            Ok::<_, String>((mark.to_owned(), format!("{shown:0>0$}", digits.unwrap_or(1))))
+        };
+        let conversion = rest.next();
+        let (sign, body) = match conversion {
             Some('d' | 'i') => {
                 let whole = whole()?;
-                let sign = match (whole < 0, plus) {
-                    (true, _) => "-",
-                    (false, true) => "+",
-                    (false, false) => "",
-                };
-                format!("{sign}{:0>1$}", whole.unsigned_abs(), digits.unwrap_or(1))
+                let sign = if whole < 0 { "-" } else { sign };
+                (sign.to_owned(), format!("{:0>1$}", whole.unsigned_abs(), digits.unwrap_or(1)))
             }
-            Some('u') => format!("{:0>1$}", whole()?, digits.unwrap_or(1)),
-            Some('x') => format!("{:0>1$x}", whole()?, digits.unwrap_or(1)),
-            Some('X') => format!("{:0>1$X}", whole()?, digits.unwrap_or(1)),
-            Some('o') => format!("{:0>1$o}", whole()?, digits.unwrap_or(1)),
-            Some('c') => char::from(u8::read(value).unwrap_or(b'?')).to_string(),
-            Some('s') => value.chars().take(digits.unwrap_or(usize::MAX)).collect(),
+            Some('u') => of(&|n| n.to_string(), "")?,
+            Some('x') => of(&|n| format!("{n:x}"), "0x")?,
+            Some('X') => of(&|n| format!("{n:X}"), "0X")?,
+            Some('o') => of(&|n| format!("{n:o}"), "0")?,
+            Some('c') => (String::new(), char::from(u8::read(value).unwrap_or(b'?')).to_string()),
+            Some('s') => {
+                (String::new(), plain(value).chars().take(digits.unwrap_or(usize::MAX)).collect())
+            }
             Some('f' | 'g' | 'e') => {
                 let value = Number::read(value)?.real();
-                format!("{value:.*}", digits.unwrap_or(6))
+                let sign = if value < 0.0 { "-" } else { sign };
+                (sign.to_owned(), format!("{:.*}", digits.unwrap_or(6), value.abs()))
             }
             _ => return Err("a format that is not known".into()),
         };
-        let fill = width.saturating_sub(text.len());
+        let fill = width.saturating_sub(sign.len() + body.len());
+        // A precision takes the place of zeroes before whole numbers.
+        let whole = matches!(conversion, Some('d' | 'i' | 'u' | 'x' | 'X' | 'o'));
+        let zero = zero && !(whole && digits.is_some());
         match (left, zero) {
-            (true, _) => out.extend(text.chars().chain(std::iter::repeat_n(' ', fill))),
-            (_, zero) => {
-                out.extend(
-                    std::iter::repeat_n(if zero { '0' } else { ' ' }, fill).chain(text.chars()),
-                );
-            }
+            (true, _) => out.extend([sign, body, " ".repeat(fill)]),
+            (false, true) => out.extend([sign, "0".repeat(fill), body]),
+            (false, false) => out.extend([" ".repeat(fill), sign, body]),
         }
+    }
+    if !values.is_empty() {
+        return Err("too many values".into());
     }
     Ok(out)
 }
@@ -287,10 +321,8 @@ mod tests {
     use super::*;
 
     fn of(text: &str) -> String {
-        let mut words = text.split(' ').map(str::to_owned);
-        let name = words.next().unwrap();
-        let words: Vec<_> = words.filter(|word| !word.is_empty()).collect();
-        call(&name, &words, 0).unwrap().unwrap_or_else(|words| format!("error: {words}"))
+        let (name, text) = first_word(text);
+        call(name, text, 0).unwrap().unwrap_or_else(|words| format!("error: {words}"))
     }
 
     #[test]
@@ -334,12 +366,32 @@ mod tests {
             ("sprintf %*d|%-*d| 5 3 3 1", "    3|1  |"),
             ("htons 1", "256"),
             ("random 1", "0"),
-            ("div 1 0", "error: division by zero"),
-            ("add x", "error: `x` is no number"),
+            ("sprintf %03d|%-5d|%#x|%08.3d -7 -7 255 -5", "-07|-7   |0xff|    -005"),
+            ("sprintf '%s, %5s' \"a b\" c", "a b,     c"),
+            ("sprintf %d", "error: too few values"),
+            ("sprintf %d 1 2", "error: too many values"),
+            ("and true false x", "false"),
+            ("and true x", "error: `x` is neither `true` nor `false`"),
+            ("or false 1 x", "true"),
+            ("nand true false x", "true"),
+            ("nor false false", "true"),
+            ("if true 'a b' c", "'a b'"),
+            ("in 'a' b a", "true"),
+            ("eq 'a' a", "true"),
+            ("eq a", "error: expected two numbers"),
+            ("first 'a b' c", "'a b'"),
+            ("length 'a b'", "5"),
+            ("unquote 'a  b'", "a  b"),
+            ("idiv -7 2", "-3"),
+            ("rem 7.5 2", "1.5"),
+            ("mod 7.5 2", "error: expected two numbers"),
+            ("div 1 0", "inf"),
+            ("mod 1 0", "error: division by zero"),
+            ("add x", "error: expected list of numbers"),
             ("random 0", "error: `random`: there is no number between these"),
         ] {
             assert_eq!(of(text), want, "{text}");
         }
-        assert!(call("nothing", &[], 0).is_none());
+        assert!(call("nothing", "", 0).is_none());
     }
 }

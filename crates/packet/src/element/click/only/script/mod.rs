@@ -1,21 +1,23 @@
 //! `Script(INSTRUCTION, ...)` carries out a small program, which reads and writes handlers; `DriverManager` is a
 //! script that decides when the router ends.
 //!
-//! Source: Click's elements of these names. Instructions: `print`, `printn` `[>FILE|>>FILE] HANDLER|TEXT`, `read`,
-//! `readq` HANDLER, `write`, `writeq` HANDLER VALUE, `set`, `init` NAME VALUE, `save`, `append` HANDLER FILE, `label`
-//! NAME, `goto` LABEL [CONDITION], `loop`, `return` [VALUE], `exit`, `end`, `error` TEXT, `stop`, `pause` or
-//! `wait_stop` [COUNT], and `wait` or `wait_time` TIME. `$name`, `$1` and `$(HANDLER PARAMETER)` are put in; what the
-//! functions of `$( )` are is in the handlers of the element: `add`, `eq`, `if`, `sprintf` and others.
+//! Source: Click's elements of these names. Instructions: `print`, `printn` `[>FILE|>>FILE] HANDLER|TEXT`, `read` HANDLER,
+//! `write` HANDLER VALUE, `set`, `init`, `export` NAME VALUE, `save`, `append` HANDLER FILE, `label` NAME, `goto` LABEL
+//! [CONDITION], `loop`, `return` [VALUE], `exit`, `end`, `error` TEXT, `stop`, `pause` or `wait_stop` [COUNT], and `wait`
+//! or `wait_time` TIME. `$name`, `$1` and `$(HANDLER PARAMETER)` are put in; quotes stay, but for `print` of a text, and
+//! for the forms with a `q` at their end (`setq`, `writeq`, `printnq`). What the functions of `$( )` are is in the handlers
+//! of the element: `add`, `eq`, `if`, `sprintf` and others; `cat`, `catq` FILE and `kill` SIGNAL PROCESS are none.
 //!
 //! `TYPE` selects what starts it: `ACTIVE` scripts start by themselves, `PASSIVE` ones when `run` is called, `PACKET`
 //! scripts (those with inputs) for each packet, which goes to the output that they `return`, 0 without one, and is
 //! dropped by `exit`. A `DRIVER` script, `DriverManager`, receives each request that the router end: `pause` waits for
 //! one. When it is at its end, so is the router. Of several workers the first runs it. `SIGNAL NAME` scripts start when
-//! the process receives one of these signals. Differs: `PROXY` is refused.
+//! the process receives one of these signals. `PROXY` scripts run when any handler of theirs is called, which `$0` names.
 
 mod functions;
 mod program;
 mod text;
+mod trail;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -28,7 +30,7 @@ use crate::language::{ClassSpec, ConfigError, Role, Value};
 
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use program::bound_jumps;
-use program::{Came, Kind, Program, Script};
+use program::{Kind, Program, Script};
 pub(crate) use text::first_word;
 
 pub(crate) const SCRIPT: ElementClass = ElementClass {
@@ -44,6 +46,7 @@ pub(crate) const SCRIPT: ElementClass = ElementClass {
                 "PASSIVE" => Kind::Passive,
                 "DRIVER" => Kind::Driver,
                 "PACKET" | "PUSH" => Kind::Packet,
+                "PROXY" => Kind::Proxy,
                 other if other.starts_with("SIGNAL") => {
                     signals = arg.words().skip(1).map(|word| signal(word.raw())).collect();
                     if signals.is_empty() || signals.contains(&None) {
@@ -52,13 +55,13 @@ pub(crate) const SCRIPT: ElementClass = ElementClass {
                     Kind::Signal
                 }
                 other => {
-                    let known = "ACTIVE, PASSIVE, DRIVER, PACKET, SIGNAL";
+                    let known = "ACTIVE, PASSIVE, DRIVER, PACKET, PROXY, SIGNAL";
                     let words = format!("TYPE: `{other}` is none of {known}");
                     return Err(setup.args.refuse(&arg, &words));
                 }
             },
         };
-        let made = configure(setup, kind)?;
+        let made = configure(setup, "Script", kind)?;
         let numbers: Vec<String> = signals.into_iter().flatten().map(|n| n.to_string()).collect();
         Ok(match kind {
             Kind::Signal => made.handler(Handler::read("signals", move || numbers.join(" "))),
@@ -69,8 +72,19 @@ pub(crate) const SCRIPT: ElementClass = ElementClass {
 
 /// Number of a signal.
 fn signal(name: &str) -> Option<u32> {
-    const SIGNALS: &[(&str, u32)] =
-        &[("HUP", 1), ("INT", 2), ("QUIT", 3), ("USR1", 10), ("USR2", 12), ("TERM", 15)];
+    const SIGNALS: &[(&str, u32)] = &[
+        ("HUP", 1),
+        ("INT", 2),
+        ("QUIT", 3),
+        ("ABRT", 6),
+        ("USR1", 10),
+        ("USR2", 12),
+        ("PIPE", 13),
+        ("ALRM", 14),
+        ("TERM", 15),
+        ("TSTP", 20),
+        ("IO", 29),
+    ];
     let plain = name.strip_prefix("SIG").unwrap_or(name);
     let named = SIGNALS.iter().find(|(known, _)| *known == plain).map(|(_, number)| *number);
     // Those that cannot be caught, or mean that the program failed, are none.
@@ -80,10 +94,10 @@ fn signal(name: &str) -> Option<u32> {
 pub(crate) const DRIVER_MANAGER: ElementClass = ElementClass {
     spec: ClassSpec::new("DriverManager", "0/0", "a/a", "x/y").role(Role::Script),
     summary: "decides by a program when the router ends",
-    configure: |setup| configure(setup, Kind::Driver),
+    configure: |setup| configure(setup, "DriverManager", Kind::Driver),
 };
 
-fn configure(setup: &mut Setup<'_>, kind: Kind) -> Result<Made, ConfigError> {
+fn configure(setup: &mut Setup<'_>, class: &'static str, kind: Kind) -> Result<Made, ConfigError> {
     let mut program = Program::default();
     let steps: Vec<_> = setup.args.rest().collect();
     for step in &steps {
@@ -100,7 +114,9 @@ fn configure(setup: &mut Setup<'_>, kind: Kind) -> Result<Made, ConfigError> {
         program = program.or_pause();
     }
     let ending = setup.ending.clone();
-    let script = Script::new(setup.name().to_owned(), kind, program, Caller::of(setup), ending);
+    let exports = program.exports().to_vec();
+    let name = (setup.name().to_owned(), class);
+    let script = Script::new(name, kind, program, Caller::of(setup), ending);
     let script = Arc::new(script);
     let made_one = AtomicBool::new(false);
     let (outputs, ending) = (setup.outputs, setup.ending.clone());
@@ -119,36 +135,46 @@ fn configure(setup: &mut Setup<'_>, kind: Kind) -> Result<Made, ConfigError> {
     }
     let [run, write, step, jump] = [(); 4].map(|()| script.clone());
     made = made
-        .handler(Handler::read_with("run", move |arguments| {
-            run.start(arguments, 0);
-            run.run();
-            Ok(run.result())
-        }))
-        .handler(Handler::write("run", move |arguments| {
-            write.start(arguments, 0);
-            write.run();
-            Ok(())
-        }))
+        .handler(Handler::read_with("run", move |text| run.handle("run", text, false)))
+        .handler(Handler::write("run", move |text| write.handle("run", text, true).map(drop)))
         .handler(Handler::write("step", move |count| {
             let count = match count.trim() {
-                "" => 1,
+                "" | "router" => 1,
                 text => u64::read(text).map_err(|words| format!("`{text}` is {words}"))?,
             };
             step.step(count);
-            step.run();
-            Ok(())
+            // One that steps itself continues when it waits.
+            if step.is_busy() { Ok(()) } else { step.called(|| step.run()).map(drop) }
         }))
         .handler(Handler::write("goto", move |label| {
             jump.jump(label)?;
-            jump.run();
-            Ok(())
+            jump.called(|| jump.run()).map(drop)
         }));
+    let set = script.clone();
+    made = made.handler(Handler::write("set", move |text| match first_word(text) {
+        ("", _) => Err("no variable".into()),
+        (name, value) => {
+            set.set(name, value.to_owned());
+            Ok(())
+        }
+    }));
+    if kind == Kind::Proxy {
+        let [read, write] = [(); 2].map(|()| script.clone());
+        made = made.handler(Handler::any(
+            move |name, text| read.handle(name, text, false),
+            move |name, text| write.handle(name, text, true).map(drop),
+        ));
+    }
+    for name in exports {
+        let (script, own) = (script.clone(), name.clone());
+        made = made.handler(Handler::read("export", move || script.exported(&own)).named(name));
+    }
     // A handler gives the same as long as nothing changes.
-    for &name in functions::NAMES.iter().filter(|name| !matches!(**name, "random" | "now")) {
+    let constant = functions::NAMES.iter().filter(|name| !matches!(**name, "random" | "now"));
+    for &name in constant.chain(&["get", "shift", "readable", "writable"]) {
         let script = script.clone();
         made = made.handler(Handler::read_with(name, move |text| {
-            let result = functions::call(name, &text::words(text), script.now_ns());
-            result.unwrap_or_else(|| Ok(String::new()))
+            script.function(name, text).unwrap_or_else(|| Ok(String::new()))
         }));
     }
     Ok(made)
@@ -169,14 +195,7 @@ impl Element for Runner {
                 batch.output(i, input);
                 continue;
             }
-            self.script.start("", input);
-            let result = match self.script.run() {
-                Came::Exited => None,
-                Came::Ended | Came::Waits => match self.script.result().trim() {
-                    "" => Some(0),
-                    text => u16::read(text).ok(),
-                },
-            };
+            let result = self.script.handle_packet(input);
             match result.filter(|&output| u32::from(output) < self.outputs) {
                 Some(output) => batch.output(i, output),
                 None => batch.discard(i, DropReason::Discarded),
@@ -190,7 +209,7 @@ impl Element for Runner {
         }
         self.script.set_now(cx.now_ns);
         // An end that is requested before it began is one that it waits for.
-        self.script.run();
+        self.script.continue_by_itself();
         // The script's own request is none to itself.
         let manages = self.script.kind == Kind::Driver && self.script.is_running();
         if manages && self.ending.take() {
@@ -237,13 +256,14 @@ mod tests {
             s :: Script(TYPE PASSIVE, return i2); sub :: Script(TYPE PASSIVE, return Hello)";
         let (out, err, stopped) = written(text, 3);
         assert_eq!((out.as_str(), stopped), ("3\n7\ni2\nHello\nx, y\n", true));
-        assert_eq!(err, "Script@3: No element named 'a'\n");
+        assert_eq!(err, "While executing 'Script@3 :: Script':\n  no element named 'a'\n");
         let text = "q :: Queue(7); Idle -> q -> Idle; Script(read q.capacity, write q.capacity 9, print \"$? $(q.capacity)\",
             write q.capacity x, print $?, readq q.capacity, error \"it $(if $(eq 1 1) ends)\", print 'never')";
         let (out, err, stopped) = written(text, 3);
-        assert_eq!((out.as_str(), stopped), ("true 9\nfalse\n", false));
+        assert_eq!((out.as_str(), stopped), ("0 9\n-22\n", false));
         assert!(
-            err.starts_with("q.capacity:\n7\n") && err.ends_with("9\nScript@4: it ends\n"),
+            err.starts_with("q.capacity:\n7\nWhile executing 'Script@4 :: Script':\n  While calling 'q.capacity x':\n")
+                && err.ends_with("q.capacity:\n9\n  \"it ends\"\n"),
             "{err}"
         );
     }
@@ -256,19 +276,28 @@ mod tests {
         let (out, _, _) = written("Script(print 'a', wait 25ms, print 'b')", 3);
         assert_eq!(out, "a\n");
         let (_, err, _) = written("s :: Script(write s.run)", 1);
-        assert_eq!(err, "s: it runs within itself, 64 times\n");
+        assert!(err.contains("s: it runs within itself, 64 times\n"), "{err}");
         let (_, err, _) = written(
             "Script(init x 1234567, init i 0, label a, set i $(add $i 1), set x $x$x, goto a $(lt $i 20))",
             1,
         );
-        assert!(err.starts_with("Script@1: `x` has at most 1048576 bytes\n"), "{:.200}", err);
+        assert!(err.contains("  `x` has at most 1048576 bytes\n"), "{:.200}", err);
         let (out, err, _) = written("Script(label x, set i 1, goto x)", 1);
-        assert_eq!((out.as_str(), err.as_str()), ("", "Script@1: 1000000 jumps without a wait\n"));
+        assert!(
+            out.is_empty() && err.ends_with("  Script@1: 1000000 jumps without a wait\n"),
+            "{err}"
+        );
         let text =
             "Script(label x, write p.run, goto x); p :: Script(TYPE PASSIVE, label y, goto y)";
         let (_, err, _) = written(text, 1);
         let words = "1000000 jumps without a wait";
-        assert_eq!(err, format!("p: {words}\nScript@1: {words}\n"), "together");
+        assert_eq!(
+            err,
+            format!(
+                "While executing 'Script@1 :: Script':\n  While calling 'p.run':\n    p: {words}\n  Script@1: {words}\n"
+            ),
+            "together"
+        );
         let twice = |n| {
             format!("p{n} :: Script(TYPE PASSIVE, write p{}.run, write p{}.run);", n + 1, n + 1)
         };
@@ -276,18 +305,112 @@ mod tests {
         bound_jumps(1000);
         let (_, err, _) = written(&text, 1);
         bound_jumps(1_000_000);
-        assert!(err.contains("1000 jumps without a wait\n") && err.len() < 100_000, "{:.300}", err);
+        assert!(err.contains("1000 jumps without a wait\n") && err.len() < 1_000_000, "{:.300}", err);
         assert!(refused(&SCRIPT, "goto y, jump").contains("`jump` is no instruction"));
         assert!(refused(&SCRIPT, "goto y").contains("there is no label `y`"));
         assert!(
             refused(&SCRIPT, "TYPE SIGNAL KILL, print x").contains("a signal that is not known")
         );
-        assert!(refused(&SCRIPT, "TYPE PROXY, print x").contains("`PROXY` is none of"));
+        assert!(refused(&SCRIPT, "TYPE PROX, print x").contains("`PROX` is none of"));
         let mut rig =
             Rig::new(&World::new(), "s :: Script(TYPE SIGNAL INT 10, set x 1, return $x)");
         rig.poll();
         let returned = rig.handlers.read("s.run", "").unwrap();
         assert_eq!((rig.read("s.signals"), returned), ("2 10".into(), "1".into()));
+    }
+
+    #[test]
+    fn quotes_stay_but_for_the_forms_that_take_them() {
+        let text = "Script(set x \"a b\", print $x, print \"$x\", print '$x', setq y \"a b\", print $y, set z \"$y\",
+                print $z, print $(p.run \"c d\" 'e' f), print p.run \"c\", printq p.run \"c\", printnq p.run \"c\",
+                print '|', print $u $7, print $(nothing 1), print nothing, print .5, set q, stop);
+            p :: Script(TYPE PASSIVE, return $#:$1:$2:$args:$0:$write)";
+        assert!(refused(&SCRIPT, "set q").contains("`q` wants a value"));
+        let (out, err, _) = written(&text.replace(" set q,", ""), 2);
+        let lines: Vec<_> = out.lines().collect();
+        let want = [
+            "\"a b\"",
+            "\"a b\"",
+            "$x",
+            "a b",
+            "\"a b\"",
+            "3:\"c d\":'e':\"c d\" 'e' f:run:false",
+            "1:\"c\"::\"c\":run:false",
+            "1:c::c:run:false",
+            "1:c::c:run:false|",
+            "$u ",
+            "$(nothing 1)",
+            ".5",
+        ];
+        assert_eq!(lines, want);
+        let none = "  no 'nothing' read handler\n";
+        assert_eq!(err, format!("While executing 'Script@1 :: Script':\n{none}{none}"));
+        let text = "Script(init x \"1 2\", initq y \"1 2\", export z 5, print $x $y $z $(get x), print $(shift x), print $x,
+                write s.set v 'w', print $(s.get v) $(s.z), print s.z, print $(length \"a b\"), stop);
+            s :: Script(TYPE PASSIVE, export z \"e\", error \"no\")";
+        let (out, err, _) = written(text, 2);
+        assert_eq!(out, "\"1 2\" 1 2 5 \"1 2\"\n\"1 2\"\n\n'w' \"e\"\n\"e\"\n5\n");
+        assert_eq!(err, "");
+    }
+
+    #[test]
+    fn scripts_report_below_what_they_call() {
+        let text = "p :: Script(TYPE PASSIVE, print $(q.x), write q.y 1, error no 'way'); q :: Script(TYPE PASSIVE, error inner);
+            Script(write p.run, print $?, write q.run 1 2, goto a 7, print $(p.run), stop, label a)";
+        let (out, err, _) = written(text, 2);
+        assert_eq!(out, "$(q.x)\n-22\n$(q.x)\n\n");
+        let want = "While executing 'Script@3 :: Script':
+  While calling 'p.run':
+    no 'q.x' read handler
+    no 'q.y' write handler
+    no 'way'
+  While calling 'q.run 1 2':
+    inner
+  bad condition '7'
+  no 'q.x' read handler
+  no 'q.y' write handler
+  no 'way'
+";
+        assert_eq!(err, want);
+        let mut rig = Rig::new(&World::new(), "p :: Script(TYPE PASSIVE, error no)");
+        rig.poll();
+        assert_eq!(rig.handlers.read("p.run", "").unwrap_err().to_string(), "no");
+    }
+
+    #[test]
+    fn a_proxy_has_handlers_of_all_names() {
+        let text = "s :: Script(TYPE PROXY, goto nota $(ne $0 a), returnq \"it is '$0' $args $write\", label nota, set b $1,
+            goto end $(eq $0 b), error bad handler); Script(print s.a 1, write s.b 7 8, print $? $(s.get b), print s.c, stop)";
+        let (out, err, _) = written(text, 2);
+        assert_eq!(out, "it is 'a' 1 false\n0 7\n");
+        let want =
+            "While executing 'Script@2 :: Script':\n  While calling 's.c':\n    bad handler\n";
+        assert_eq!(err, want);
+    }
+
+    #[test]
+    fn steps_pass_pauses_and_waits() {
+        let text = "s :: Script(TYPE PASSIVE, print 'a', pause 2, print 'b', wait 1h, print 'c', pause, print 'd');
+            Script(write s.run, write s.step, print '1', write s.step 2, print '2', write s.step 5, stop)";
+        assert_eq!(written(text, 2).0, "a\n1\nb\nc\n2\nd\n");
+        let text = "s :: Script(TYPE PASSIVE, print 'a', pause, print 'b', pause, print 'c'); Script(write s.step, stop)";
+        assert_eq!(written(text, 2).0, "a\nb\n");
+    }
+
+    #[test]
+    fn files_are_written_and_read() {
+        let name = std::env::temp_dir().join(format!("script-{}", std::process::id()));
+        let file = name.display();
+        let text = format!(
+            "q :: Queue(7); Idle -> q -> Idle; Script(print >{file} 'x', print >>{file} q.capacity, save q.capacity -,
+                append q.capacity {file}, print $(cat {file}), print \"$(cat {file})\", print $(catq {file}),
+                print >/dev/null 'nothing', print $(cat /nowhere), stop)"
+        );
+        let (out, err, _) = written(&text, 2);
+        std::fs::remove_file(&name).unwrap();
+        let thrice = "x\n7\n7\n";
+        assert_eq!(out, format!("7\n{thrice}{thrice}\"x\\n7\\n7\\n\"\n\n"));
+        assert!(err.contains("\n  /nowhere: "), "{err}");
     }
 
     #[test]
@@ -316,6 +439,11 @@ mod tests {
         assert_eq!(to, [("x", 1), ("x", 3), ("y", 2)]);
         assert!(rig.receive("b", &[&[1]]).is_empty());
         assert_eq!(rig.receive("c", &[&[1]]).len(), 1);
+        let mut rig = Rig::new(
+            &World::new(),
+            "FromDevice(a) -> Script(return) -> ToDevice(x); FromDevice(b) -> Script(pause) -> ToDevice(x)",
+        );
+        assert!(rig.receive("a", &[&[1]]).is_empty() && rig.receive("b", &[&[1]]).is_empty());
     }
 
     #[test]

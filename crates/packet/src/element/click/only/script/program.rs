@@ -1,7 +1,8 @@
 //! The instructions of a script, and how they are carried out, one after the other until the script waits or ends.
 //!
 //! Source: the manual page of Click's `Script`. The place in the program, the variables and the result belong to the
-//! element; nothing is locked while a handler is called, so that it may use the script's own.
+//! element; nothing is locked while a handler is called, so that it may use the script's own. What an instruction reports
+//! stands below what was carried out (`trail.rs`).
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
@@ -10,12 +11,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::functions;
-use super::text::{Values, expand, first_word, plain, words};
+use super::text::{Values, escaped, expand, expand_plain, first_word, plain, words};
+use super::trail::{Trail, report};
 use crate::element::click::only::console;
 use crate::element::support::caller::Caller;
 use crate::graph::Ending;
-use crate::handler::HandlerError;
-use crate::language::Value;
+use crate::handler::{Handler, HandlerError};
+use crate::language::Value as _;
 
 /// Jumps, and runs of scripts, in one go after which a script is ended, as one that never waits.
 const MOST_JUMPS: usize = 1_000_000;
@@ -86,6 +88,8 @@ pub(crate) enum Kind {
     Driver,
     /// It runs for each packet.
     Packet,
+    /// It runs when a handler is called, of any name.
+    Proxy,
     /// It runs when a signal comes: whoever receives signals calls its handler `run`.
     Signal,
 }
@@ -93,22 +97,64 @@ pub(crate) enum Kind {
 /// One instruction.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
-    Print { text: String, newline: bool },
-    Read { name: String, quiet: bool },
-    Write { text: String, quiet: bool },
-    Set { name: String, value: String },
-    Init { name: String, value: String },
-    Save { handler: String, file: String, append: bool },
-    Label,
-    Goto { label: String, condition: String },
+    Print {
+        text: String,
+        newline: bool,
+        unquotes: bool,
+    },
+    Read {
+        text: String,
+        unquotes: bool,
+    },
+    Write {
+        text: String,
+        unquotes: bool,
+    },
+    Set {
+        name: String,
+        value: Value,
+    },
+    Save {
+        handler: String,
+        file: String,
+        append: bool,
+    },
+    /// A label, or a value that was given when the script was initialized.
+    Mark,
+    Goto {
+        label: String,
+        condition: String,
+    },
     Restart,
-    Return { value: String },
+    Return {
+        value: Value,
+    },
     Exit,
     End,
-    Error { text: String },
+    Error {
+        text: Value,
+    },
     Stop,
-    Pause { count: String },
-    Wait { time: String },
+    Pause {
+        count: String,
+    },
+    Wait {
+        time: String,
+    },
+}
+
+/// A text in which values are put; the forms of instructions that end in `q` take its quotes away.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Value {
+    text: String,
+    unquotes: bool,
+}
+
+impl Value {
+    fn of(&self, values: &dyn Values) -> String {
+        let text = expand(&self.text, values);
+        if self.unquotes { plain(&text) } else { text }
+    }
 }
 
 /// A program.
@@ -116,6 +162,10 @@ pub(crate) enum Step {
 pub(crate) struct Program {
     steps: Vec<Step>,
     labels: Vec<(String, usize)>,
+    /// Variables that have a value before the first instruction.
+    initial: Vec<(String, Value)>,
+    /// Variables that are handlers.
+    exports: Vec<String>,
 }
 
 impl Program {
@@ -130,36 +180,42 @@ impl Program {
             }
         };
         let whole = || rest.to_owned();
+        let unquotes = word.ends_with('q');
+        let value = |text: &str| Value { text: text.to_owned(), unquotes };
         let step = match word {
-            "print" => Step::Print { text: whole(), newline: true },
-            "printn" | "printnq" => Step::Print { text: whole(), newline: false },
-            "printq" => Step::Print { text: whole(), newline: true },
-            "read" | "readq" if !rest.is_empty() => {
-                Step::Read { name: whole(), quiet: word == "readq" }
+            "print" | "printq" => Step::Print { text: whole(), newline: true, unquotes },
+            "printn" | "printnq" => Step::Print { text: whole(), newline: false, unquotes },
+            "read" | "readq" if !rest.is_empty() => Step::Read { text: whole(), unquotes },
+            "write" | "writeq" if !rest.is_empty() => Step::Write { text: whole(), unquotes },
+            "set" | "setq" => match pair()? {
+                (name, text) if text.is_empty() => return Err(format!("`{name}` wants a value")),
+                (name, text) => Step::Set { name, value: value(&text) },
+            },
+            "init" | "initq" | "export" | "exportq" => {
+                let (name, text) = pair()?;
+                if word.starts_with("export") {
+                    self.exports.push(name.clone());
+                }
+                self.initial.push((name, value(&text)));
+                Step::Mark
             }
-            "write" | "writeq" if !rest.is_empty() => {
-                Step::Write { text: whole(), quiet: word == "writeq" }
-            }
-            "set" | "setq" => pair().map(|(name, value)| Step::Set { name, value })?,
-            "init" | "initq" => pair().map(|(name, value)| Step::Init { name, value })?,
-            "export" | "exportq" => pair().map(|(name, value)| Step::Set { name, value })?,
             "save" | "append" => {
                 let (handler, file) = pair()?;
                 Step::Save { handler, file, append: word == "append" }
             }
             "label" => {
                 self.labels.push((pair()?.0, self.steps.len()));
-                Step::Label
+                Step::Mark
             }
             "goto" => {
                 let (label, condition) = pair()?;
                 Step::Goto { label, condition }
             }
             "loop" => Step::Restart,
-            "return" | "returnq" => Step::Return { value: whole() },
+            "return" | "returnq" => Step::Return { value: value(rest) },
             "exit" => Step::Exit,
             "end" => Step::End,
-            "error" | "errorq" => Step::Error { text: whole() },
+            "error" | "errorq" => Step::Error { text: value(rest) },
             "stop" => Step::Stop,
             "wait" if !rest.is_empty() => Step::Wait { time: whole() },
             "wait_time" | "wait_for" => Step::Wait { time: whole() },
@@ -177,6 +233,11 @@ impl Program {
             self.steps.push(Step::Pause { count: String::new() });
         }
         self
+    }
+
+    /// Variables that are handlers.
+    pub(crate) fn exports(&self) -> &[String] {
+        &self.exports
     }
 
     fn place(&self, label: &str) -> Option<Jump> {
@@ -217,31 +278,46 @@ pub(crate) enum Came {
     Waits,
     /// It ended; the result is its own.
     Ended,
-    /// It ended by `exit`, or by an error.
+    /// It ended by `exit`.
     Exited,
+    /// It ended by an error.
+    Failed,
+    /// It ended by `stop`.
+    Stopped,
 }
 
 #[derive(Default)]
 struct State {
     variables: Vec<(String, String)>,
-    arguments: Vec<String>,
-    input: u16,
+    /// What the handler that runs it was given, as it was written.
+    arguments: String,
+    /// Name of that handler, and whether it was written to.
+    handler: String,
+    is_write: bool,
     at: usize,
     /// Where it waits for a time.
     until_ns: Option<u64>,
     /// Where it waits for steps: how many are left.
     steps: u64,
+    /// Steps that came and were not waited for yet.
+    credit: u64,
     running: bool,
     result: String,
-    /// Whether the last write was accepted.
-    written: bool,
+    /// What the last write returned: 0, or a negative number.
+    status: i32,
     /// It manages the end of the router.
     manages: bool,
+    /// The initial values are there.
+    has_initial: bool,
 }
+
+/// Status of a write that failed: `EINVAL`.
+const INVALID: i32 = -22;
 
 /// A script: what its instances and handlers share.
 pub(crate) struct Script {
     pub(crate) name: String,
+    class: &'static str,
     pub(crate) kind: Kind,
     program: Program,
     caller: Caller,
@@ -255,7 +331,7 @@ pub(crate) struct Script {
 
 impl Script {
     pub(crate) fn new(
-        name: String,
+        (name, class): (String, &'static str),
         kind: Kind,
         program: Program,
         caller: Caller,
@@ -266,9 +342,9 @@ impl Script {
             ending.manage();
         }
         let running = matches!(kind, Kind::Active | Kind::Driver);
-        let state = State { running, manages: drives, written: true, ..State::default() };
+        let state = State { running, manages: drives, ..State::default() };
         let (state, depth, now_ns) = (Mutex::new(state), AtomicUsize::new(0), AtomicU64::new(0));
-        Self { name, kind, program, caller, ending, state, depth, now_ns }
+        Self { name, class, kind, program, caller, ending, state, depth, now_ns }
     }
 
     /// Notes the time of a round of its worker, by which handlers in other threads go as well.
@@ -303,21 +379,80 @@ impl Script {
         self.state().result.clone()
     }
 
-    /// Lets it begin anew.
-    pub(crate) fn start(&self, arguments: &str, input: u16) {
-        let arguments = words(arguments);
+    /// Carries it out from its start for a handler that was called with a text, and returns its result.
+    pub(crate) fn handle(
+        &self,
+        handler: &str,
+        text: &str,
+        is_write: bool,
+    ) -> Result<String, String> {
+        {
+            let mut state = self.state();
+            state.begin();
+            (state.handler, state.is_write) = (handler.to_owned(), is_write);
+            text.clone_into(&mut state.arguments);
+        }
+        self.called(|| self.run())
+    }
+
+    /// What a handler returns that carries instructions out.
+    pub(crate) fn called(&self, run: impl FnOnce() -> Came) -> Result<String, String> {
+        let (came, words) = Trail::collect(run);
         let mut state = self.state();
-        let was = std::mem::take(&mut *state);
-        let State { variables, manages, written, .. } = was;
-        *state = State {
-            variables,
-            manages,
-            written,
-            arguments,
-            input,
-            running: true,
-            ..State::default()
-        };
+        (state.handler, state.is_write) = (String::new(), false);
+        if came != Came::Failed {
+            drop(state);
+            console::err(&words);
+            return Ok(self.result());
+        }
+        state.arguments.clear();
+        Err(words.trim_end().to_owned())
+    }
+
+    /// Carries it out from its start for a packet, and returns the output.
+    pub(crate) fn handle_packet(&self, input: u16) -> Option<u16> {
+        self.state().begin();
+        self.set("input", input.to_string());
+        let _trail = Trail::enter(&self.declaration());
+        match self.run() {
+            Came::Ended if self.state().at > self.program.steps.len() => Some(0),
+            Came::Ended => u16::read(self.result().trim()).ok(),
+            _ => None,
+        }
+    }
+
+    /// Continues by itself: at its start, or after a time.
+    pub(crate) fn continue_by_itself(&self) -> Came {
+        // The end of the router starts a manager, and nobody else.
+        let by_time = self.kind != Kind::Driver || self.until_ns().is_some();
+        let _trail = by_time.then(|| Trail::enter(&self.declaration()));
+        self.run()
+    }
+
+    fn declaration(&self) -> String {
+        format!("While executing '{} :: {}':", self.name, self.class)
+    }
+
+    /// Value of a variable that is a handler.
+    pub(crate) fn exported(&self, name: &str) -> String {
+        self.initialize();
+        self.own(name).unwrap_or_default()
+    }
+
+    /// Gives variables their initial values, once.
+    fn initialize(&self) {
+        if std::mem::replace(&mut self.state().has_initial, true) {
+            return;
+        }
+        for (name, value) in &self.program.initial {
+            let value = value.of(self);
+            self.set(name, value);
+        }
+    }
+
+    /// Whether instructions are being carried out.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.depth.load(Relaxed) > 0
     }
 
     /// Lets it continue from a label.
@@ -326,21 +461,22 @@ impl Script {
             return Err(format!("there is no label `{}`", label.trim()));
         };
         let mut state = self.state();
-        (state.at, state.running, state.until_ns, state.steps) = (at, true, None, 0);
+        state.begin();
+        state.at = at;
         Ok(())
     }
 
-    /// Steps that it may wait for.
+    /// Steps that it may wait for. One that never ran begins with them.
     pub(crate) fn step(&self, count: u64) {
         let mut state = self.state();
-        state.steps = state.steps.saturating_sub(count);
+        state.credit = state.credit.saturating_add(count);
+        state.running |= state.at == 0;
     }
 
-    /// The end of the router was requested while it is its manager: a step; it waits for no time.
+    /// The end of the router was requested while it is its manager: a step.
     pub(crate) fn end_requested(&self) {
         let mut state = self.state();
-        state.steps = state.steps.saturating_sub(1);
-        state.until_ns = None;
+        state.credit = state.credit.saturating_add(1);
     }
 
     /// Continues until it waits or ends.
@@ -349,10 +485,12 @@ impl Script {
         let came = if self.depth.fetch_add(1, Relaxed) < MOST_DEPTH {
             self.go()
         } else {
-            self.complain(&format!("it runs within itself, {MOST_DEPTH} times"));
-            self.finish(Came::Exited)
+            report(&format!("{}: it runs within itself, {MOST_DEPTH} times", self.name));
+            self.finish(Came::Failed)
         };
-        self.depth.fetch_sub(1, Relaxed);
+        if self.depth.fetch_sub(1, Relaxed) == 1 {
+            self.state().credit = 0;
+        }
         came
     }
 
@@ -360,18 +498,24 @@ impl Script {
         if !may_jump() {
             return self.jumped_too_often();
         }
+        self.initialize();
         loop {
             let at = {
                 let mut state = self.state();
                 if !state.running {
                     return Came::Ended;
                 }
+                let taken = state.credit.min(state.steps);
+                (state.credit, state.steps) = (state.credit - taken, state.steps - taken);
                 if state.steps > 0 {
                     return Came::Waits;
                 }
                 if let Some(until) = state.until_ns {
                     if self.now_ns() < until {
-                        return Came::Waits;
+                        if state.credit == 0 {
+                            return Came::Waits;
+                        }
+                        state.credit -= 1;
                     }
                     state.until_ns = None;
                 }
@@ -395,8 +539,8 @@ impl Script {
 
     fn jumped_too_often(&self) -> Came {
         let most = GOING.with(|going| going.most.get());
-        self.complain(&format!("{most} jumps without a wait"));
-        self.finish(Came::Exited)
+        report(&format!("{}: {most} jumps without a wait", self.name));
+        self.finish(Came::Failed)
     }
 
     fn finish(&self, came: Came) -> Came {
@@ -409,95 +553,73 @@ impl Script {
         came
     }
 
-    fn complain(&self, words: &str) {
-        console::err(&format!("{}: {words}\n", self.name));
-    }
-
     fn carry_out(&self, step: &Step) -> Next {
         let value = |text: &str| plain(&expand(text, self));
         match step {
-            Step::Label => Next::Step,
-            Step::Print { text, newline } => {
-                self.print(text, *newline);
+            Step::Mark => Next::Step,
+            Step::Print { text, newline, unquotes } => {
+                self.print(text, *newline, *unquotes);
                 Next::Step
             }
-            Step::Read { name, quiet } => {
-                let (name, parameter) = self.handler(name);
-                match self.caller.read(&name, &parameter) {
-                    Ok(text) if *quiet => console::err(&format!("{text}\n")),
-                    Ok(text) => console::err(&format!("{name}:\n{text}\n")),
-                    Err(error) => self.complain(&error.to_string()),
+            Step::Read { text, unquotes } => {
+                if let Some((name, text)) = self.read(text, *unquotes) {
+                    console::err(&format!("{name}:\n{text}\n"));
                 }
                 Next::Step
             }
-            Step::Write { text, quiet } => {
-                let (name, given) = self.handler(text);
-                let result = match self.function_of(&name) {
-                    Some(_) => Err(HandlerError::ReadOnly(name.clone())),
-                    None => self.caller.write(&name, &given),
-                };
-                self.state().written = result.is_ok();
-                match result {
-                    Ok(warnings) => warnings.iter().for_each(|warning| {
-                        console::err(&format!("While calling '{name}':\n  warning: {warning}\n"));
-                    }),
-                    Err(error) if !quiet => self.complain(&error.to_string()),
-                    Err(_) => {}
-                }
+            Step::Write { text, unquotes } => {
+                self.write(text, *unquotes);
                 Next::Step
             }
-            Step::Set { name, value: text } => {
-                let text = value(text);
-                self.set(name, text);
-                Next::Step
-            }
-            Step::Init { name, value: text } => {
-                if self.own(name).is_none() {
-                    let text = value(text);
-                    self.set(name, text);
-                }
+            Step::Set { name, value } => {
+                let value = value.of(self);
+                self.set(name, value);
                 Next::Step
             }
             Step::Save { handler, file, append } => {
-                let (name, parameter) = self.handler(handler);
-                match self.caller.read(&name, &parameter) {
-                    Ok(text) => self.write_file(&value(file), &text, *append),
-                    Err(error) => self.complain(&error.to_string()),
+                if let Some((_, text)) = self.read(handler, false) {
+                    self.write_file(&value(file), &with_newline(text), *append);
                 }
                 Next::Step
             }
             Step::Goto { label, condition } => {
-                let condition = value(condition);
+                let condition = expand(condition, self);
                 match bool::read(condition.trim()) {
                     _ if condition.is_empty() => {}
                     Ok(true) => {}
                     Ok(false) => return Next::Step,
-                    Err(words) => {
-                        self.complain(&format!("`{condition}` is {words}"));
+                    Err(_) => {
+                        report(&format!("bad condition '{condition}'"));
                         return Next::Step;
                     }
                 }
                 match self.program.place(&value(label)) {
                     Some(Jump::To(at)) => Next::Jump(at),
-                    Some(Jump::Exit | Jump::Error) => Next::End(Came::Exited),
+                    Some(Jump::Exit) => Next::End(Came::Exited),
+                    Some(Jump::Error) => Next::End(Came::Failed),
                     Some(Jump::Stop) => self.stop(),
                     None => {
-                        self.complain(&format!("there is no label `{}`", value(label)));
-                        Next::End(Came::Exited)
+                        report(&format!("no such label '{}'", value(label)));
+                        Next::End(Came::Failed)
                     }
                 }
             }
             Step::Restart => Next::Jump(0),
-            Step::Return { value: text } => {
-                let text = value(text);
-                self.state().result = text;
+            Step::Return { value } => {
+                let value = value.of(self);
+                self.set("_", value.clone());
+                self.state().result = value;
                 Next::End(Came::Ended)
             }
             Step::Exit => Next::End(Came::Exited),
-            Step::End => Next::End(Came::Ended),
+            // Behind the last instruction, as whatever ends there.
+            Step::End => Next::Jump(self.program.steps.len()),
             Step::Error { text } => {
-                self.complain(&value(text));
-                Next::End(Came::Exited)
+                let words = text.of(self);
+                if !words.is_empty() {
+                    report(&words);
+                }
+                Next::End(Came::Failed)
             }
             Step::Stop => self.stop(),
             Step::Pause { count } => {
@@ -513,7 +635,7 @@ impl Script {
                         let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
                         self.state().until_ns = Some(self.now_ns().saturating_add(time));
                     }
-                    Err(words) => self.complain(&format!("`{time}` is {words}")),
+                    Err(words) => report(&format!("syntax error at 'wait': `{time}` is {words}")),
                 }
                 Next::Step
             }
@@ -522,21 +644,66 @@ impl Script {
 
     fn stop(&self) -> Next {
         self.ending.request();
-        Next::End(Came::Ended)
+        Next::End(Came::Stopped)
     }
 
     /// Name and parameter in the text of an instruction.
-    fn handler(&self, text: &str) -> (String, String) {
+    fn handler(&self, text: &str, unquotes: bool) -> (String, String) {
         let text = expand(text, self);
         let (name, rest) = first_word(&text);
-        (plain(name), plain(rest))
+        (plain(name), if unquotes { plain(rest) } else { rest.to_owned() })
     }
 
-    fn function_of(&self, name: &str) -> Option<()> {
-        functions::NAMES.contains(&name).then_some(())
+    /// Whole name of the handler that is read in a text, and its value.
+    fn read(&self, text: &str, unquotes: bool) -> Option<(String, String)> {
+        let (name, parameter) = self.handler(text, unquotes);
+        let (whole, result) = match self.function(&name, &parameter) {
+            Some(result) => (format!("{}.{name}", self.name), result.map_err(HandlerError::Failed)),
+            None => match self.found(&name, Handler::is_readable, "read") {
+                Some((whole, handler)) => {
+                    let _trail = Trail::enter(&while_calling(&whole, &parameter));
+                    let result = handler.call_read(&whole, &parameter);
+                    return reported(result).map(|value| (whole, value));
+                }
+                None => return None,
+            },
+        };
+        let _trail = Trail::enter(&while_calling(&whole, &parameter));
+        reported(result).map(|value| (whole, value))
     }
 
-    fn print(&self, text: &str, newline: bool) {
+    /// A handler that can be called so; reports where there is none.
+    fn found(
+        &self,
+        name: &str,
+        fits: impl Fn(&Handler) -> bool,
+        how: &str,
+    ) -> Option<(String, Handler)> {
+        match self.caller.found(name) {
+            Ok((whole, handler)) if fits(&handler) => return Some((whole, handler)),
+            Ok((whole, _)) => report(&format!("no '{whole}' {how} handler")),
+            Err(HandlerError::NoElement(element)) => {
+                report(&format!("no element named '{element}'"));
+            }
+            Err(_) => report(&format!("no '{name}' {how} handler")),
+        }
+        None
+    }
+
+    fn write(&self, text: &str, unquotes: bool) {
+        let (name, given) = self.handler(text, unquotes);
+        let Some((whole, handler)) = self.found(&name, Handler::is_writable, "write") else {
+            return;
+        };
+        let _trail = Trail::enter(&while_calling(&whole, &given));
+        let warnings = reported(handler.call_write(&whole, &given, self.caller.policy()));
+        self.state().status = if warnings.is_some() { 0 } else { INVALID };
+        for warning in warnings.into_iter().flatten() {
+            report(&format!("warning: {warning}"));
+        }
+    }
+
+    fn print(&self, text: &str, newline: bool, unquotes: bool) {
         let (mut file, mut rest) = (None, text.trim());
         if let Some(redirected) = rest.strip_prefix('>') {
             let append = redirected.starts_with('>');
@@ -544,14 +711,15 @@ impl Script {
             file = Some((plain(&expand(name, self)), append));
             rest = what;
         }
-        let named = |first: char| first.is_ascii_alphabetic() || matches!(first, '_' | '@' | '.');
-        let mut text = match rest.starts_with(named) {
-            true => self.call(&expand(rest, self)),
-            false => plain(&expand(rest, self)),
+        let named = |first: char| first.is_ascii_alphabetic() || matches!(first, '_' | '@');
+        let text = match rest.starts_with(named) {
+            true => self.read(rest, unquotes).map(|(_, value)| value),
+            false => Some(expand_plain(rest, self)),
         };
-        if newline && !text.ends_with('\n') {
-            text.push('\n');
-        }
+        let text = match text {
+            Some(text) if newline => with_newline(text),
+            text => text.unwrap_or_default(),
+        };
         match file {
             Some((name, append)) if name != "-" => self.write_file(&name, &text, append),
             _ => console::out(&text),
@@ -563,8 +731,78 @@ impl Script {
             return console::out(text);
         }
         if let Err(error) = self.caller.write_file(name, text, append) {
-            self.complain(&format!("{name}: {error}"));
+            report(&format!("{name}: {error}"));
         }
+    }
+
+    /// What a function of scripts gives, those of this one among them; `None` where there is no such function.
+    pub(crate) fn function(&self, name: &str, text: &str) -> Option<Result<String, String>> {
+        Some(match name {
+            "get" | "shift" => self.take(name, text),
+            "readable" | "writable" => {
+                let of =
+                    |(readable, writable)| if name == "readable" { readable } else { writable };
+                let all = words(text).iter().all(|name| of(self.caller.modes(&plain(name))));
+                Ok(all.to_string())
+            }
+            "cat" | "catq" => {
+                let file = plain(text.trim());
+                let text = self.caller.policy().text(&file).map_err(|e| format!("{file}: {e}"));
+                text.map(|text| match name {
+                    "cat" => text,
+                    _ => format!("\"{}\"", escaped(&text)),
+                })
+            }
+            "kill" => self.kill(text),
+            _ => return functions::call(name, text, self.now_ns()),
+        })
+    }
+
+    /// Value of a variable; `shift` takes its first word out of it.
+    fn take(&self, how: &str, text: &str) -> Result<String, String> {
+        self.initialize();
+        let name = match (words(text).as_slice(), how) {
+            ([], "shift") => "args",
+            ([], _) => return Err("no variable".into()),
+            (&[name], _) => name,
+            _ => return Err("too many arguments".into()),
+        };
+        let mut state = self.state();
+        let State { arguments, variables, .. } = &mut *state;
+        let value = match name {
+            "args" => arguments,
+            _ => match variables.iter_mut().find(|(known, _)| known == name) {
+                Some((_, value)) => value,
+                None => return Err(format!("undefined variable '{name}'")),
+            },
+        };
+        if how == "get" {
+            return Ok(value.clone());
+        }
+        let (first, rest) = first_word(value);
+        let (first, rest) = (first.to_owned(), rest.to_owned());
+        *value = rest;
+        Ok(first)
+    }
+
+    /// Sends a signal to processes, unless the configuration is of somebody who may not.
+    fn kill(&self, text: &str) -> Result<String, String> {
+        let words = words(text);
+        let Some((signal, processes)) = words.split_first() else { return Err("bad SIGNO".into()) };
+        let Some(number) = super::signal(signal) else { return Err("bad SIGNO".into()) };
+        if !self.caller.policy().shows_text() {
+            return Err("kill: not allowed".into());
+        }
+        for process in processes {
+            let process = u32::read(process).map_err(|_| "bad PID".to_owned())?;
+            let command =
+                ["-s", &number.to_string(), "--", &process.to_string()].map(str::to_owned);
+            let status = std::process::Command::new("kill").args(command).status();
+            if !status.is_ok_and(|status| status.success()) {
+                return Err(format!("kill({process}, {number}): failed"));
+            }
+        }
+        Ok(String::new())
     }
 
     fn own(&self, name: &str) -> Option<String> {
@@ -572,15 +810,28 @@ impl Script {
         state.variables.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
     }
 
-    fn set(&self, name: &str, value: String) {
+    /// Gives a variable a value.
+    pub(crate) fn set(&self, name: &str, value: String) {
         if value.len() > MOST_BYTES {
-            return self.complain(&format!("`{name}` has at most {MOST_BYTES} bytes"));
+            return report(&format!("`{name}` has at most {MOST_BYTES} bytes"));
         }
         let mut state = self.state();
+        if name == "args" {
+            state.arguments = value;
+            return;
+        }
         match state.variables.iter_mut().find(|(known, _)| known == name) {
             Some((_, known)) => *known = value,
             None => state.variables.push((name.to_owned(), value)),
         }
+    }
+}
+
+impl State {
+    /// The start of the program.
+    fn begin(&mut self) {
+        (self.at, self.until_ns, self.steps, self.running) = (0, None, 0, true);
+        self.result.clear();
     }
 }
 
@@ -592,40 +843,58 @@ impl Values for Script {
         let state = self.state();
         match name {
             "$" => Some(std::process::id().to_string()),
-            "?" => Some(state.written.to_string()),
-            "#" => Some(state.arguments.len().to_string()),
-            "args" => Some(state.arguments.join(" ")),
-            "0" => Some(self.name.clone()),
-            "input" => Some(state.input.to_string()),
+            "?" => Some(state.status.to_string()),
+            "#" => Some(words(&state.arguments).len().to_string()),
+            "args" => Some(state.arguments.clone()),
+            "0" => Some(state.handler.clone()),
+            "write" => Some(state.is_write.to_string()),
             _ => {
-                let number: usize = name.parse().ok()?;
-                state.arguments.get(number.checked_sub(1)?).cloned()
+                let number = name.parse::<usize>().ok()?.checked_sub(1)?;
+                let words = words(&state.arguments);
+                Some(words.get(number).copied().unwrap_or_default().to_owned())
             }
         }
     }
 
-    fn call(&self, text: &str) -> String {
+    fn call(&self, text: &str) -> Option<String> {
         let (name, rest) = first_word(text);
         let name = plain(name);
-        if let Some(result) = functions::call(&name, &words(rest), self.now_ns()) {
-            return result.unwrap_or_else(|error| {
-                self.complain(&error);
-                String::new()
-            });
+        if let Some(result) = self.function(&name, rest) {
+            return Some(reported(result.map_err(HandlerError::Failed)).unwrap_or_default());
         }
-        if name == "get" {
-            return self.variable(&plain(rest)).unwrap_or_default();
+        let (whole, handler) = self.found(&name, Handler::is_readable, "read")?;
+        match handler.call_read(&whole, rest) {
+            Err(error @ HandlerError::NoParameter(_)) => reported(Err(error)),
+            result => Some(reported(result).unwrap_or_default()),
         }
-        if let "readable" | "writable" = name.as_str() {
-            let modes = words(rest).iter().map(|name| self.caller.modes(name)).collect::<Vec<_>>();
-            let all = modes.iter().all(|modes| if name == "readable" { modes.0 } else { modes.1 });
-            return all.to_string();
-        }
-        self.caller.read(&name, &plain(rest)).unwrap_or_else(|error| {
-            self.complain(&error.to_string());
-            String::new()
-        })
     }
+}
+
+fn while_calling(handler: &str, parameter: &str) -> String {
+    let blank = if parameter.is_empty() { "" } else { " " };
+    format!("While calling '{handler}{blank}{parameter}':")
+}
+
+/// The value of a call, or none, and what is wrong is reported; scripts have reported it before.
+fn reported<T>(result: Result<T, HandlerError>) -> Option<T> {
+    let words = match result {
+        Ok(value) => return Some(value),
+        Err(HandlerError::NoParameter(name)) => {
+            format!("read handler '{name}' does not take parameters")
+        }
+        Err(error) => error.to_string(),
+    };
+    if !words.is_empty() {
+        report(&words);
+    }
+    None
+}
+
+fn with_newline(mut text: String) -> String {
+    if !text.ends_with('\n') {
+        text.push('\n');
+    }
+    text
 }
 
 enum Next {

@@ -1,7 +1,8 @@
 //! Values in the text of a script: `$name`, `${name}`, and `$(handler parameter)`.
 //!
 //! Source: click(5) and the manual page of Click's `Script`. Nothing is put in between single quotes. Between double
-//! quotes what is put in is escaped, so that it stays one text. Names that nothing is known of stay as they are.
+//! quotes what is put in is escaped, so that it stays one text. Names that nothing is known of stay as they are. A text
+//! that loses its quotes afterwards has values put in with quotes of their own, so that these lose nothing.
 
 use crate::language::unquote;
 
@@ -9,8 +10,8 @@ use crate::language::unquote;
 pub(crate) trait Values {
     /// Value of a variable, if there is one.
     fn variable(&self, name: &str) -> Option<String>;
-    /// What a handler or function gives.
-    fn call(&self, text: &str) -> String;
+    /// What a handler or function gives, if there is one.
+    fn call(&self, text: &str) -> Option<String>;
 }
 
 /// Calls within calls, at most: what is deeper stays as it is.
@@ -21,10 +22,31 @@ const MOST_BYTES: usize = 1 << 26;
 
 /// The text with all values put in; quotes stay.
 pub(crate) fn expand(text: &str, values: &dyn Values) -> String {
-    expand_at(text, values, 0)
+    expand_at(text, values, 0, false)
 }
 
-fn expand_at(text: &str, values: &dyn Values, depth: usize) -> String {
+/// The text with all values put in, and without its quotes; those of the values stay.
+pub(crate) fn expand_plain(text: &str, values: &dyn Values) -> String {
+    plain(&expand_at(text, values, 0, true))
+}
+
+/// The inside of double quotes that stand for a text.
+pub(crate) fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '"' | '\\' | '$' => out.extend(['\\', c]),
+            '\t' => out.push_str("\\t"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            c if c < ' ' => out.push_str(&format!("\\<{:02X}>", u32::from(c))),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+fn expand_at(text: &str, values: &dyn Values, depth: usize, quotes: bool) -> String {
     let bytes = text.as_bytes();
     let (mut out, mut at, mut double) = (String::new(), 0, false);
     while at < bytes.len() {
@@ -39,7 +61,7 @@ fn expand_at(text: &str, values: &dyn Values, depth: usize) -> String {
                 out.push('"');
                 at += 1;
             }
-            b'\\' if double => {
+            b'\\' => {
                 let end = text[at + 1..].chars().next().map_or(at + 1, |c| at + 1 + c.len_utf8());
                 out.push_str(&text[at..end]);
                 at = end;
@@ -47,14 +69,8 @@ fn expand_at(text: &str, values: &dyn Values, depth: usize) -> String {
             b'$' => {
                 let (end, value) = reference(text, at, values, depth);
                 match value.filter(|value| out.len() + value.len() <= MOST_BYTES) {
-                    Some(value) if double => {
-                        for c in value.chars() {
-                            if matches!(c, '"' | '\\' | '$') {
-                                out.push('\\');
-                            }
-                            out.push(c);
-                        }
-                    }
+                    Some(value) if double => out.push_str(&escaped(&value)),
+                    Some(value) if quotes => out.extend(["\"", &escaped(&value), "\""]),
                     Some(value) => out.push_str(&value),
                     None => out.push_str(&text[at..end]),
                 }
@@ -79,8 +95,8 @@ fn reference(text: &str, at: usize, values: &dyn Values, depth: usize) -> (usize
         Some(b'(') => match closing(rest) {
             Some(end) if depth == MOST_DEPTH => (at + 2 + end, None),
             Some(end) => {
-                let inner = expand_at(&rest[1..end], values, depth + 1);
-                (at + 2 + end, Some(values.call(&inner)))
+                let inner = expand_at(&rest[1..end], values, depth + 1, false);
+                (at + 2 + end, values.call(&inner))
             }
             None => (text.len(), None),
         },
@@ -148,15 +164,15 @@ pub(crate) fn first_word(text: &str) -> (&str, &str) {
     }
 }
 
-/// All words, without their quotes.
-pub(crate) fn words(mut text: &str) -> Vec<String> {
+/// All words, with their quotes.
+pub(crate) fn words(mut text: &str) -> Vec<&str> {
     let mut words = Vec::new();
     loop {
         let (word, rest) = first_word(text);
         if word.is_empty() {
             return words;
         }
-        words.push(plain(word));
+        words.push(word);
         text = rest;
     }
 }
@@ -177,8 +193,8 @@ mod tests {
             }
         }
 
-        fn call(&self, text: &str) -> String {
-            format!("<{text}>")
+        fn call(&self, text: &str) -> Option<String> {
+            (text != "nothing").then(|| format!("<{text}>"))
         }
     }
 
@@ -191,6 +207,10 @@ mod tests {
         assert_eq!(expand("$(f $(g $1) \")\") $$", &Some3), "<f <g one> \")\"> 7");
         assert_eq!(of("${y-2} $y \"\\$x\" $"), "2 $y $x $");
         assert_eq!(of("$(f"), "$(f");
+        assert_eq!(of("$(nothing) \\$x"), "$(nothing) \\$x");
+        let kept = |text: &str| expand_plain(text, &Some3);
+        assert_eq!(kept("$x! '$x' \"$x\""), "a \"b\"! $x a \"b\"");
+        assert_eq!(plain(&format!("\"{}\"", escaped("\t\\$\n\u{1}"))), "\t\\$\n\u{1}");
         assert_eq!(of("é$1ü"), "éoneü");
         struct Long(String);
         impl Values for Long {
@@ -198,15 +218,15 @@ mod tests {
                 Some(self.0.clone())
             }
 
-            fn call(&self, _: &str) -> String {
-                self.0.clone()
+            fn call(&self, _: &str) -> Option<String> {
+                Some(self.0.clone())
             }
         }
         let long = Long("x".repeat(MOST_BYTES / 3));
         assert_eq!(expand("$x$(f)$x$x", &long), long.0.repeat(3) + "$x");
         let deep = "$(".repeat(10_000) + &")".repeat(10_000);
         assert!(expand(&deep, &Some3).starts_with(&"<".repeat(MOST_DEPTH)));
-        assert_eq!(words("a 'b c' \"d e\"f  g"), ["a", "b c", "d ef", "g"]);
+        assert_eq!(words("a 'b c' \"d e\"f  g"), ["a", "'b c'", "\"d e\"f", "g"]);
         assert_eq!(first_word(" write  a b "), ("write", "a b"));
     }
 }

@@ -1,7 +1,8 @@
 //! Writes packets to the standard error, a line each: for who builds a graph and wants to see.
 //!
 //! Source: Click's `Print`: a label, the length, and the first bytes in hexadecimal, or as text with `CONTENTS ASCII`;
-//! none with `CONTENTS NONE`. One of the few elements that do more than a router should do for a packet; it is not for
+//! none with `CONTENTS NONE`. `TIMESTAMP` adds the packet's time, `PRINTANNO` Click's 48 bytes of annotations, of which
+//! the color is shown. One of the few elements that do more than a router should do for a packet; it is not for
 //! graphs that carry load.
 
 use std::fmt::Write as _;
@@ -13,17 +14,14 @@ use crate::graph::{Context, Element, ElementClass, Made};
 use crate::language::ClassSpec;
 
 pub(crate) const CLASS: ElementClass = ElementClass {
-    spec: ClassSpec::new("Print", "1/1", "a/a", "x/x").ignores(&[
-        "TIMESTAMP",
-        "PRINTANNO",
-        "CPU",
-        "HEADROOM",
-    ]),
+    spec: ClassSpec::new("Print", "1/1", "a/a", "x/x").ignores(&["CPU", "HEADROOM"]),
     summary: "writes packets to the standard error",
     configure: |setup| {
         let label = setup.args.optional::<String>("LABEL");
         let most = setup.args.optional::<i64>("MAXLENGTH");
         let active = setup.args.keyword("ACTIVE");
+        let (timestamp, annotations) =
+            (setup.args.keyword::<bool>("TIMESTAMP"), setup.args.keyword::<bool>("PRINTANNO"));
         let lengths = [setup.args.keyword::<i64>("NBYTES"), setup.args.keyword::<i64>("LENGTH")];
         let contents = match setup.args.keyword_arg("CONTENTS")? {
             None => Contents::Hex,
@@ -42,10 +40,15 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         let most = usize::try_from(most).unwrap_or(usize::MAX);
         let active = Setting::<bool>::new(active?.unwrap_or(true));
         let each = active.clone();
-        let made = Made::new(move |instance| Print {
-            label: label.clone(),
+        let show = Show {
+            label,
             most,
             contents,
+            timestamp: timestamp?.unwrap_or(false),
+            annotations: annotations?.unwrap_or(false),
+        };
+        let made = Made::new(move |instance| Print {
+            show: show.clone(),
             // A dry run is not to be seen there.
             active: if instance.is_dry_run() { Setting::new(false) } else { each.clone() },
         });
@@ -54,50 +57,91 @@ pub(crate) const CLASS: ElementClass = ElementClass {
 };
 
 /// How bytes are shown.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Contents {
     Hex,
     Ascii,
     None,
 }
 
-struct Print {
-    contents: Contents,
+/// What a line has.
+#[derive(Clone)]
+struct Show {
     label: String,
+    contents: Contents,
     /// Bytes that are shown.
     most: usize,
+    timestamp: bool,
+    annotations: bool,
+}
+
+struct Print {
+    show: Show,
     active: Setting<bool>,
 }
 
-/// Line as Click's: the length right-aligned, bytes in groups of four.
-fn line(label: &str, frame: &[u8], most: usize, contents: Contents) -> String {
-    let mut line = format!("{label}{}{:4}", if label.is_empty() { "" } else { ": " }, frame.len());
-    if !matches!(contents, Contents::None) && most > 0 && !frame.is_empty() {
+/// Bytes of annotations of a packet of Click.
+const ANNOTATIONS: usize = 48;
+/// Where the color is in them.
+const PAINT: usize = 20;
+
+/// Time of a packet, as it is written.
+#[cfg(feature = "click")]
+fn time(batch: &Batch, i: usize) -> String {
+    use crate::element::click::only::{annotations::Annotations, clock::seconds};
+    seconds(Annotations::of(batch, i).timestamp_ns)
+}
+
+/// Packets have no times where no element gives them any.
+#[cfg(not(feature = "click"))]
+fn time(_: &Batch, _: usize) -> String {
+    "0.000000".to_owned()
+}
+
+impl Show {
+    /// Line as Click's: the length right-aligned, bytes in groups of four.
+    fn line(&self, frame: &[u8], time: Option<String>, paint: u8) -> String {
+        let mut line = self.label.clone();
+        for text in time.into_iter().chain([format!("{:4}", frame.len())]) {
+            if !line.is_empty() {
+                line += ": ";
+            }
+            line += &text;
+        }
+        let mut add = |text: &str| line += text;
+        if self.annotations {
+            add(" | ");
+            for at in 0..ANNOTATIONS {
+                add(&format!("{:02x}", if at == PAINT { paint } else { 0 }));
+            }
+        }
+        let bytes = &frame[..frame.len().min(self.most)];
+        if matches!(self.contents, Contents::None) || bytes.is_empty() {
+            return line;
+        }
         line += " | ";
-    }
-    for (at, byte) in frame.iter().take(most).enumerate() {
-        match contents {
-            Contents::Hex => {
+        for (at, byte) in bytes.iter().enumerate() {
+            if self.contents == Contents::Hex {
                 let space = if at > 0 && at % 4 == 0 { " " } else { "" };
                 write!(line, "{space}{byte:02x}").expect("a text takes all");
-            }
-            Contents::Ascii => {
+            } else {
                 if at % 8 == 0 {
                     line.push(' ');
                 }
                 line.push(if (32..127).contains(byte) { char::from(*byte) } else { '.' });
             }
-            Contents::None => break,
         }
+        line
     }
-    line
 }
 
 impl Element for Print {
     fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
         if self.active.get() {
             for i in 0..batch.len() {
-                console::warn(&line(&self.label, batch.bytes(i), self.most, self.contents));
+                let time = self.show.timestamp.then(|| time(batch, i));
+                let line = self.show.line(batch.bytes(i), time, batch.meta()[i].paint);
+                console::warn(&line);
             }
         }
     }
@@ -110,11 +154,29 @@ mod tests {
 
     #[test]
     fn a_line_shows_the_first_bytes() {
-        assert_eq!(line("in", &[1, 2, 3, 4, 0xff, 6], 5, Contents::Hex), "in:    6 | 01020304 ff");
-        assert_eq!(line("", &[0; 60], 0, Contents::Hex), "  60");
-        assert_eq!(line("x", &[], usize::MAX, Contents::Hex), "x:    0");
-        assert_eq!(line("x", b"B says hi.\n", 24, Contents::Ascii), "x:   11 |  B says h i..");
-        assert_eq!(line("x", &[1], 24, Contents::None), "x:    1");
+        let show = |label: &str, frame: &[u8], most, contents| {
+            let label = label.to_owned();
+            let show = Show { label, contents, most, timestamp: false, annotations: false };
+            show.line(frame, None, 0)
+        };
+        assert_eq!(show("in", &[1, 2, 3, 4, 0xff, 6], 5, Contents::Hex), "in:    6 | 01020304 ff");
+        assert_eq!(show("", &[0; 60], 0, Contents::Hex), "  60");
+        assert_eq!(show("x", &[], usize::MAX, Contents::Hex), "x:    0");
+        assert_eq!(show("x", b"B says hi.\n", 24, Contents::Ascii), "x:   11 |  B says h i..");
+        assert_eq!(show("x", &[1], 24, Contents::None), "x:    1");
+    }
+
+    #[cfg(feature = "click")]
+    #[test]
+    fn times_and_annotations_are_shown() {
+        console::collect();
+        let text = "FromIPSummaryDump(DATA \"!data timestamp ip_src\n1.5 1.0.0.1\") -> Paint(7) -> Truncate(2)
+            -> Print(a, TIMESTAMP true, PRINTANNO true, NBYTES 1) -> Print(TIMESTAMP true, MAXLENGTH 0) -> Discard";
+        let mut rig = Rig::new(&World::new(), text);
+        (0..9).for_each(|_| drop(rig.poll()));
+        let annotations = format!("{}07{}", "00".repeat(20), "00".repeat(27));
+        let want = format!("a: 1.500000:    2 | {annotations} | 45\n1.500000:    2\n");
+        assert_eq!(console::collected().err, want);
     }
 
     #[test]

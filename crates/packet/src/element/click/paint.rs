@@ -1,8 +1,9 @@
 //! Colors: `Paint` marks packets, `PaintTee` copies those of a color, `PaintSwitch` sorts by it.
 //!
 //! Source: Click's elements of these names. A router paints packets by their ingress port, and so
-//! finds those that leave by the same one.
+//! finds those that leave by the same one. `ANNO` names another annotation of one byte in place of the color.
 
+use crate::element::support::byte_anno::ByteAnno;
 use crate::element::support::copies::Copies;
 use crate::element::support::setting::Setting;
 use crate::frame::counters::{Count, PerWorker};
@@ -15,11 +16,12 @@ pub(crate) const PAINT: ElementClass = ElementClass {
     summary: "marks packets with a color",
     configure: |setup| {
         let color = setup.args.positional("COLOR");
-        usual_annotation(setup)?;
+        let anno = annotation(setup)?;
         setup.args.finish()?;
         let color = Setting::<u8>::new(color?);
         let each = color.clone();
-        Ok(color.handled(Made::new(move |_| Paint { color: each.clone() }), "color"))
+        let made = Made::new(move |_| Paint { color: each.clone(), anno });
+        Ok(color.handled(made, "color"))
     },
 };
 
@@ -28,7 +30,7 @@ pub(crate) const TEE: ElementClass = ElementClass {
     summary: "sends a copy of packets of a color to its second output",
     configure: |setup| {
         let color = setup.args.positional("COLOR");
-        usual_annotation(setup)?;
+        let anno = annotation(setup)?;
         setup.args.finish()?;
         let color = Setting::<u8>::new(color?);
         let each = color.clone();
@@ -36,6 +38,7 @@ pub(crate) const TEE: ElementClass = ElementClass {
         let counts = failed.clone();
         let made = Made::new(move |instance| PaintTee {
             color: each.clone(),
+            anno,
             copies: Copies::new(counts.add(instance)),
         });
         Ok(color.handled(made.counter("failed", &failed), "color"))
@@ -46,13 +49,14 @@ pub(crate) const SWITCH: ElementClass = ElementClass {
     spec: spec("PaintSwitch", "1/-", "h/h"),
     summary: "sends packets to the output of their color",
     configure: |setup| {
-        usual_annotation(setup)?;
+        let anno = annotation(setup)?;
         setup.args.finish()?;
         let outputs = setup.outputs;
         let failed = setup.keep::<PerWorker<Count>>();
         let counts = failed.clone();
         let made = Made::new(move |instance| PaintSwitch {
             outputs,
+            anno,
             copies: Copies::new(counts.add(instance)),
         });
         Ok(made.counter("failed", &failed))
@@ -63,31 +67,33 @@ const fn spec(name: &'static str, ports: &'static str, processing: &'static str)
     ClassSpec::new(name, ports, processing, "x/x")
 }
 
-/// Takes `ANNO` where it names the annotation that colors have.
-fn usual_annotation(setup: &mut Setup<'_>) -> Result<(), ConfigError> {
-    match setup.args.keyword_arg("ANNO")? {
-        Some(arg) if !matches!(arg.raw(), "PAINT" | "20") => {
-            Err(setup.args.refuse(&arg, "ANNO: colors are in PAINT"))
-        }
-        _ => Ok(()),
-    }
+/// The annotation that is meant, by its place or by `ANNO`.
+fn annotation(setup: &mut Setup<'_>) -> Result<ByteAnno, ConfigError> {
+    let arg = setup.args.optional_arg("ANNO")?;
+    ByteAnno::read(setup, arg.as_ref())
 }
 
 struct Paint {
     color: Setting<u8>,
+    anno: ByteAnno,
 }
 
 impl Element for Paint {
     fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
         let color = self.color.get();
-        for meta in batch.meta_mut() {
-            meta.paint = color;
+        if self.anno == ByteAnno::Paint {
+            for meta in batch.meta_mut() {
+                meta.paint = color;
+            }
+            return;
         }
+        (0..batch.len()).for_each(|i| self.anno.set(batch, i, color));
     }
 }
 
 struct PaintTee {
     color: Setting<u8>,
+    anno: ByteAnno,
     copies: Copies,
 }
 
@@ -95,7 +101,7 @@ impl Element for PaintTee {
     fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
         let color = self.color.get();
         for i in 0..batch.len() {
-            if batch.meta()[i].paint == color {
+            if self.anno.get(batch, i) == color {
                 self.copies.send(batch, i, 1, cx);
             }
         }
@@ -107,13 +113,14 @@ const ALL: u8 = 255;
 
 struct PaintSwitch {
     outputs: u32,
+    anno: ByteAnno,
     copies: Copies,
 }
 
 impl Element for PaintSwitch {
     fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
         for i in 0..batch.len() {
-            let color = batch.meta()[i].paint;
+            let color = self.anno.get(batch, i);
             if color == ALL {
                 let last = u16::try_from(self.outputs.saturating_sub(1)).unwrap_or(u16::MAX);
                 for output in 0..last {
@@ -155,7 +162,16 @@ mod tests {
             (rig.receive("a", &[&[5]])[0].0.as_str(), rig.read("p.color")),
             ("x", "0".into())
         );
-        assert!(refused(&PAINT, "1, ANNO 17").contains("colors are in PAINT"));
+        assert!(refused(&PAINT, "1, ANNO 32").contains("PAINT, AGGREGATE and 0 to 31"));
+        assert_eq!(run(&PAINT, "7, 20", 0, &[&[1]]).meta()[0].paint, 7);
+        let mut rig = Rig::new(
+            &World::new(),
+            "FromDevice(a) -> Paint(1, 5) -> Paint(2, ANNO 6) -> t :: PaintTee(2, 6) -> s :: PaintSwitch(ANNO 5);
+             s => ToDevice(x), ToDevice(y); t [1] -> ToDevice(z)",
+        );
+        let mut to: Vec<_> = rig.receive("a", &[&[5]]).into_iter().map(|sent| sent.0).collect();
+        to.sort();
+        assert_eq!(to, ["y", "z"]);
         assert_eq!(run(&PAINT, "7, ANNO PAINT", 0, &[&[1]]).meta()[0].paint, 7);
         assert!(refused(&PAINT, "256").contains("0 to 255 are possible"));
         assert_eq!(run(&PAINT, "7", 0, &[&[1]]).meta()[0].paint, 7);

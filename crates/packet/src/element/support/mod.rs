@@ -1,6 +1,7 @@
 //! What several elements share: state, rates, and how batches are sorted.
 
 pub(crate) mod allowance;
+pub(crate) mod byte_anno;
 pub(crate) mod caller;
 pub mod console;
 pub(crate) mod copies;

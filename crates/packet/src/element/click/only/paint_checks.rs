@@ -1,30 +1,30 @@
 //! Marks of packets besides their color: `CheckPaint(COLOR)` passes those of a color, `SetAnnoByte(ANNO, VALUE)` and
 //! `SetPacketType(TYPE)` note something, `SetIPECN` and `MarkIPCE` set the two bits of congestion in IPv4 headers.
 //!
-//! Source: Click's elements of these names; RFC 3168. Of the annotations that Click numbers, the color (`PAINT`, 20)
-//! and the aggregate (`AGGREGATE`, its lowest byte) are there; others are refused. Packet types are `HOST`, and
+//! Source: Click's elements of these names; RFC 3168. The annotation is the color (`PAINT`, 20), the aggregate (`AGGREGATE`,
+//! its lowest byte) or one by its number. Packet types are `HOST`, and
 //! `BROADCAST` or `MULTICAST`, which `DropBroadcasts` looks at; others mean nothing here.
 
-use super::annotations::Annotations;
 use super::each::{class, counted, each, sorting};
+use crate::element::support::byte_anno::ByteAnno;
 use crate::element::support::setting::Setting;
 use crate::frame::wire::checksum::update;
 use crate::frame::wire::{Ip4, Ip4Mut};
 use crate::frame::{Batch, DropReason, FLAG_LINK_MULTICAST};
-use crate::graph::{ElementClass, Setup};
+use crate::graph::ElementClass;
 use crate::handler::Handler;
-use crate::language::ConfigError;
 
 pub(crate) const CHECK: ElementClass =
     sorting("CheckPaint", &["out", "others"], "passes packets of a color", |setup| {
         let color = setup.args.positional::<u8>("COLOR");
-        let place = place(setup, false)?;
+        let arg = setup.args.optional_arg("ANNO")?;
+        let place = ByteAnno::read(setup, arg.as_ref())?;
         setup.args.finish()?;
         let color = Setting::new(color?);
         let shown = color.clone();
         let exit = setup.exit(1, DropReason::Unmatched);
         let made = each(move |batch, i| {
-            if place.read(batch, i) != color.get() {
+            if place.get(batch, i) != color.get() {
                 exit.take(batch, i);
             }
         })?;
@@ -32,63 +32,16 @@ pub(crate) const CHECK: ElementClass =
     });
 
 pub(crate) const SET: ElementClass = class("SetAnnoByte", "notes a number in packets", |setup| {
-    let place = place(setup, true)?;
+    let arg = setup.args.positional_arg("ANNO")?;
+    let place = ByteAnno::read(setup, Some(&arg))?;
     let value = setup.args.positional::<u8>("VALUE");
     setup.args.finish()?;
     let value = Setting::new(value?);
     let shown = value.clone();
-    let made = each(move |batch, i| place.write(batch, i, value.get()))?;
+    let made = each(move |batch, i| place.set(batch, i, value.get()))?;
     let made = made.handler(Handler::read("anno", move || place.number().to_string()));
     Ok(shown.handled(made, "value"))
 });
-
-/// Annotation of one byte.
-#[derive(Clone, Copy)]
-enum Place {
-    Paint,
-    Aggregate,
-}
-
-/// Reads which annotation is meant.
-fn place(setup: &mut Setup<'_>, first: bool) -> Result<Place, ConfigError> {
-    let arg = match first {
-        true => Some(setup.args.positional_arg("ANNO")?),
-        false => setup.args.keyword_arg("ANNO")?,
-    };
-    let Some(arg) = arg else { return Ok(Place::Paint) };
-    match arg.raw() {
-        "PAINT" | "20" => Ok(Place::Paint),
-        "AGGREGATE" => Ok(Place::Aggregate),
-        _ => Err(setup.args.refuse(&arg, "ANNO: PAINT and AGGREGATE are there")),
-    }
-}
-
-impl Place {
-    fn number(self) -> u8 {
-        match self {
-            Self::Paint => 20,
-            Self::Aggregate => 24,
-        }
-    }
-
-    fn read(self, batch: &Batch, i: usize) -> u8 {
-        match self {
-            Self::Paint => batch.meta()[i].paint,
-            Self::Aggregate => Annotations::of(batch, i).aggregate.to_le_bytes()[0],
-        }
-    }
-
-    fn write(self, batch: &mut Batch, i: usize, value: u8) {
-        match self {
-            Self::Paint => batch.meta_mut()[i].paint = value,
-            Self::Aggregate => {
-                let mut annotations = Annotations::of(batch, i);
-                annotations.aggregate = annotations.aggregate & !0xff | u32::from(value);
-                annotations.set(batch, i);
-            }
-        }
-    }
-}
 
 pub(crate) const PACKET_TYPE: ElementClass =
     class("SetPacketType", "notes whom packets are for", |setup| {
@@ -189,7 +142,9 @@ mod tests {
         assert_eq!(rig.read("d.count"), "1");
         rig.write("c.color", "4");
         assert_eq!(rig.receive("a", &[&[1]])[0].0, "y");
-        assert!(refused(&SET, "77, 1").contains("PAINT and AGGREGATE"));
+        assert!(refused(&SET, "77, 1").contains("PAINT, AGGREGATE and 0 to 31"));
+        let text = "FromDevice(a) -> SetAnnoByte(5, 9) -> SetAnnoByte(20, 7) -> CheckPaint(9, 5) -> CheckPaint(7) -> ToDevice(x)";
+        assert_eq!(Rig::new(&World::new(), text).receive("a", &[&[1]]).len(), 1);
     }
 
     #[test]

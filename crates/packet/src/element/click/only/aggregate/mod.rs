@@ -12,6 +12,7 @@ pub(crate) mod picks;
 use super::annotations::Annotations;
 use super::each::{class, each, sorting};
 use super::seen::{Seen, word};
+use crate::element::support::byte_anno::ByteAnno;
 use crate::filter::names;
 use crate::frame::wire::icmp::PROTOCOL_ICMP;
 use crate::frame::wire::protocol::{TCP, UDP};
@@ -193,13 +194,15 @@ pub(crate) const PAINT: ElementClass =
     class("AggregatePaint", "gives packets their color as a number", |setup| {
         let bits = setup.args.optional::<u32>("BITS");
         let incremental = setup.args.keyword("INCREMENTAL");
+        let arg = setup.args.keyword_arg("ANNO")?;
+        let anno = ByteAnno::read(setup, arg.as_ref())?;
         setup.args.finish()?;
         let (bits, incremental) = (bits?.unwrap_or(8), incremental?.unwrap_or(false));
         if !(1..=8).contains(&bits) {
             return Err(setup.args.refuse_all("BITS: 1 to 8 are possible"));
         }
         each(move |batch, i| {
-            let paint = u32::from(batch.meta()[i].paint) & ((1 << bits) - 1);
+            let paint = u32::from(anno.get(batch, i)) & ((1 << bits) - 1);
             let before = Annotations::of(batch, i).aggregate;
             set(batch, i, if incremental { before << bits | paint } else { paint });
         })

@@ -2,8 +2,10 @@
 //!
 //! Source: Click's `Counter`. Differs: a rate is that since it was last read, or since the start, not a
 //! decaying mean, so that the reader decides the interval; and the workers do not look at the clock. A handler that is to
-//! be called at a count (`COUNT_CALL`, `BYTE_COUNT_CALL`) is called behind the batch that reaches it.
+//! be called at a count is called behind the packet whose number is that of `COUNT_CALL`, or with which the bytes reach
+//! `BYTE_COUNT_CALL`.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::element::support::caller::Caller;
@@ -191,13 +193,14 @@ impl Call {
         self.armed.change(|_| any);
     }
 
-    /// Calls it, if the count is reached.
-    fn reached(&self, count: impl Fn() -> u64) {
+    /// Calls it, if the count is reached: `exact` where only that count will do.
+    fn reached(&self, exact: bool, count: impl Fn() -> u64) {
         if !self.armed.get() {
             return;
         }
         let Some((at, call)) = self.lock().clone() else { return };
-        if count() >= at {
+        let count = count();
+        if count == at || !exact && count > at {
             self.armed.change(|_| false);
             let (name, text) = call.split_once(char::is_whitespace).unwrap_or((&call, ""));
             if let Err(error) = self.caller.write(name, text.trim()) {
@@ -222,13 +225,25 @@ struct Counter {
     calls: Option<[Call; 2]>,
 }
 
+impl Counter {
+    fn count(&self, batch: &Batch, packets: Range<usize>) {
+        self.counts.packets.add(packets.len() as u64);
+        self.counts.bytes.add(packets.map(|i| batch.frame_len(i) as u64).sum());
+    }
+}
+
 impl Element for Counter {
     fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
-        self.counts.packets.add(batch.len() as u64);
-        self.counts.bytes.add((0..batch.len()).map(|i| batch.frame_len(i) as u64).sum());
-        if let Some([packets, bytes]) = &self.calls {
-            packets.reached(|| self.shared.since_reset().packets);
-            bytes.reached(|| self.shared.since_reset().bytes);
+        let Some([packets, bytes]) = &self.calls else {
+            return self.count(batch, 0..batch.len());
+        };
+        if !packets.armed.get() && !bytes.armed.get() {
+            return self.count(batch, 0..batch.len());
+        }
+        for i in 0..batch.len() {
+            self.count(batch, i..i + 1);
+            packets.reached(true, || self.shared.since_reset().packets);
+            bytes.reached(false, || self.shared.since_reset().bytes);
         }
     }
 }

@@ -13,6 +13,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::annotations::Annotations;
 use super::clock::{SECOND_NS, read_seconds, seconds, time_of_day};
 use super::each::{class, each, sorting};
+use super::script::first_word;
+use crate::element::support::caller::Caller;
+use crate::element::support::console;
 use crate::element::support::resets::Resets;
 use crate::frame::{Batch, DropReason};
 use crate::graph::{Context, Element, ElementClass, Ending, Exit, Made, Setup};
@@ -43,7 +46,10 @@ pub(crate) const FILTER: ElementClass =
         let start = setup.args.optional::<Time>("START")?.map(|time| time.0);
         let end = setup.args.optional::<Time>("END")?.map(|time| time.0);
         let start_delay = keyword(&mut setup.args, "START_DELAY")?;
+        let start_delay = start_delay.or(keyword(&mut setup.args, "START_AFTER")?);
         let end_delay = keyword(&mut setup.args, "END_DELAY")?;
+        let end_delay = end_delay.or(keyword(&mut setup.args, "END_AFTER")?);
+        let call = setup.args.keyword_arg("END_CALL")?.map(|arg| arg.uncommented().into_owned());
         let interval = keyword(&mut setup.args, "INTERVAL")?;
         let stop = setup.args.keyword("STOP");
         setup.args.finish()?;
@@ -56,8 +62,10 @@ pub(crate) const FILTER: ElementClass =
             start: AtomicI64::new(start.unwrap_or(i64::MIN)),
             end: AtomicI64::new(end.unwrap_or(i64::MAX)),
             begun: AtomicBool::new(false),
+            called: AtomicBool::new(false),
         });
         let exit = setup.exit(1, DropReason::Unmatched);
+        let call = call.map(|text| (Caller::of(setup), text));
         let stop = stop?.unwrap_or(false).then(|| setup.ending.clone());
         let made = Made::new({
             let bounds = bounds.clone();
@@ -69,11 +77,11 @@ pub(crate) const FILTER: ElementClass =
                 interval,
                 exit,
                 stop: stop.clone().filter(|_| !instance.is_dry_run()),
+                call: call.clone().filter(|_| !instance.is_dry_run()),
             }
         });
         Ok(bounds_handled(made, &bounds))
-    })
-    .ignores(&["START_AFTER", "END_AFTER", "END_CALL"]);
+    });
 
 /// What handlers read and change. Relaxed everywhere: nothing else depends on it.
 struct Bounds {
@@ -81,6 +89,8 @@ struct Bounds {
     end: AtomicI64,
     /// The first packet came.
     begun: AtomicBool,
+    /// The end was reported, since it was set.
+    called: AtomicBool,
 }
 
 impl Bounds {
@@ -90,6 +100,7 @@ impl Bounds {
             start: AtomicI64::new(self.start.load(Relaxed)),
             end: AtomicI64::new(self.end.load(Relaxed)),
             begun: AtomicBool::new(self.begun.load(Relaxed)),
+            called: AtomicBool::new(true),
         })
     }
 
@@ -116,6 +127,7 @@ fn bounds_handled(made: Made, bounds: &Arc<Bounds>) -> Made {
         }))
         .handler(Handler::write("end", move |text| {
             set_end.end.store(read(text)?, Relaxed);
+            set_end.called.store(false, Relaxed);
             Ok(())
         }))
         .handler(Handler::write("extend_interval", move |text| {
@@ -123,6 +135,7 @@ fn bounds_handled(made: Made, bounds: &Arc<Bounds>) -> Made {
             let later = |end| (end != i64::MAX).then(|| i64::saturating_add(end, by));
             // Without an end there is nothing to extend.
             let _ = extend.end.fetch_update(Relaxed, Relaxed, later);
+            extend.called.store(false, Relaxed);
             Ok(())
         }))
 }
@@ -134,6 +147,22 @@ struct Filter {
     interval: Option<i64>,
     exit: Exit,
     stop: Option<Ending>,
+    /// Handler that is called at the end, and its value.
+    call: Option<(Caller, String)>,
+}
+
+impl Filter {
+    /// Calls the handler of the end, once.
+    fn call(&self) {
+        if let Some((caller, text)) = &self.call
+            && !self.bounds.called.swap(true, Relaxed)
+        {
+            let (name, value) = first_word(text);
+            if let Err(error) = caller.write(name, value) {
+                console::warn(&error.to_string());
+            }
+        }
+    }
 }
 
 impl Element for Filter {
@@ -153,7 +182,12 @@ impl Element for Filter {
                     self.bounds.end.store(start.saturating_add(interval), Relaxed);
                 }
             }
-            let ended = time >= self.bounds.end.load(Relaxed);
+            let mut ended = time >= self.bounds.end.load(Relaxed);
+            if ended && time >= self.bounds.start.load(Relaxed) {
+                self.call();
+                // The handler may have moved it.
+                ended = time >= self.bounds.end.load(Relaxed);
+            }
             if ended || time < self.bounds.start.load(Relaxed) {
                 self.exit.take(batch, i);
             }
@@ -446,6 +480,15 @@ mod tests {
         let rig = Rig::new(&World::new(), "FromDevice(a) -> f :: TimeFilter(START 1) -> Discard");
         rig.write("f.extend_interval", "5");
         assert_eq!(rig.read("f.end"), "0", "none");
+        console::collect();
+        let rows = "!data timestamp\n1\n2\n3\n4\n5";
+        let text = format!(
+            "FromIPSummaryDump(DATA \"{rows}\", STOP true) -> f :: TimeFilter(END 3, END_CALL s.run 1 2) -> c :: Counter -> Discard;
+             s :: Script(TYPE PASSIVE, print $args, write f.end $(add $(f.end) $1)); DriverManager(pause, print c.count)"
+        );
+        let mut rig = Rig::new(&World::new(), &text);
+        (0..9).for_each(|_| drop(rig.poll()));
+        assert_eq!(console::collected().out, "1 2\n1 2\n1 2\n5\n");
         let rig = Rig::new(&World::new(), "FromDevice(a) -> f :: TimeFilter(2, 5) -> Discard");
         let bounds = ["f.start", "f.end"].map(|name| rig.read(name));
         assert_eq!(bounds, ["2.000000", "5.000000"]);

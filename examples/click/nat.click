@@ -34,4 +34,5 @@ DriverManager(pause, write replies.active true, pause,
 // expect 2 198.51.100.7 80 192.168.0.2 40
 // expect 3 198.51.100.8 53 192.168.0.3 40
 // expect 3 flows, 1 without a port
-// expect 203.0.113.1 5000-5001# - -
+// expect 203.0.113.1 5000-5001# - - [3]
+// expect <drop>

@@ -213,7 +213,7 @@ fn configure(setup: &mut Setup<'_>, kind: Kind) -> Result<Made, ConfigError> {
     };
     let reply_paint = match setup.args.keyword_arg("REPLY_ANNO")? {
         None => false,
-        Some(arg) if arg.raw() == "PAINT" => true,
+        Some(arg) if matches!(arg.raw(), "PAINT" | "20") => true,
         Some(arg) => return Err(setup.args.refuse(&arg, "REPLY_ANNO: PAINT is possible")),
     };
     let given: Vec<_> = setup.args.rest().collect();
@@ -342,43 +342,111 @@ fn named_pattern(setup: &Setup<'_>, name: &str, addrs_alone: bool) -> Result<Pat
 
 fn handled(made: Made, core: &Arc<Core>) -> Made {
     let [patterns, size, capacity, set, failures, clear, bytes] = [(); 7].map(|()| core.clone());
-    made.handler(Handler::read("patterns", move || {
-        let Some(config) = patterns.config.get() else { return String::new() };
-        let line = |input: &Input| match input {
-            Input::Pattern(pattern, ..) => Some(format!("{}\n", pattern.text())),
-            _ => None,
+    let inputs = core.config.get().map_or(0, |config| config.inputs.len());
+    let made = (0..inputs).fold(made, |made, input| {
+        let core = core.clone();
+        let read = Handler::read("pattern", move || input_texts(&core, Some(input)));
+        made.handler(read.named(format!("pattern{input}")))
+    });
+    let made = ["nmappings", "table_size"].into_iter().fold(made, |made, name| {
+        let core = core.clone();
+        made.handler(Handler::read(name, move || flows_of(&core).iter().sum::<u64>().to_string()))
+    });
+    made.handler(Handler::read("patterns", move || input_texts(&patterns, None)))
+        .handler(Handler::read("size", move || {
+            size.config.get().map_or(0, |config| config.table.len()).to_string()
+        }))
+        .handler(Handler::read("table_bytes", move || {
+            bytes.config.get().map_or(0, |config| config.table.bytes()).to_string()
+        }))
+        .handler(Handler::read("capacity", move || {
+            capacity.config.get().map_or(0, |config| config.table.capacity()).to_string()
+        }))
+        .handler(Handler::write("capacity", move |text| {
+            let capacity = value::<usize>(text)?;
+            if let Some(config) = set.config.get() {
+                config.table.set_capacity(capacity);
+            }
+            Ok(())
+        }))
+        .handler(Handler::read("mapping_failures", move || {
+            failures.failures.load(Relaxed).to_string()
+        }))
+        .handler(listed("mappings", core, None))
+        .handler(listed("table", core, None))
+        .handler(listed("tcp_mappings", core, Some(PROTOCOL_TCP)))
+        .handler(listed("tcp_table", core, Some(PROTOCOL_TCP)))
+        .handler(listed("udp_mappings", core, Some(PROTOCOL_UDP)))
+        .handler(listed("udp_table", core, Some(PROTOCOL_UDP)))
+        .handler(looked_up("lookup", core))
+        .handler(looked_up("tcp_lookup", core))
+        .handler(Handler::write("clear", move |_| {
+            if let Some(config) = clear.config.get() {
+                config.table.clear(config.owner);
+            }
+            Ok(())
+        }))
+}
+
+/// Flows by the input of their first packets.
+fn flows_of(core: &Core) -> Vec<u64> {
+    let Some(config) = core.config.get() else { return Vec::new() };
+    let mut flows = vec![0; config.inputs.len()];
+    config.table.each(config.owner, &mut |flow| {
+        if let Some(count) = flows.get_mut(usize::from(flow.input)) {
+            *count += 1;
+        }
+    });
+    flows
+}
+
+/// What becomes of the flows of an input, or of all inputs, a line each with the number of flows that there are.
+fn input_texts(core: &Core, one: Option<usize>) -> String {
+    let Some(config) = core.config.get() else { return String::new() };
+    let flows = flows_of(core);
+    let inputs = config.inputs.iter().zip(flows).enumerate();
+    let line = |(number, (input, flows)): (usize, (&Input, u64))| {
+        let text = match input {
+            Input::Drop => "<drop>".to_owned(),
+            Input::Pass(_) => "<nochange>".to_owned(),
+            Input::Keep(..) => "<keep>".to_owned(),
+            Input::Pattern(pattern, ..) => pattern.text(),
         };
-        config.inputs.iter().filter_map(line).collect()
-    }))
-    .handler(Handler::read("size", move || {
-        size.config.get().map_or(0, |config| config.table.len()).to_string()
-    }))
-    .handler(Handler::read("table_bytes", move || {
-        bytes.config.get().map_or(0, |config| config.table.bytes()).to_string()
-    }))
-    .handler(Handler::read("capacity", move || {
-        capacity.config.get().map_or(0, |config| config.table.capacity()).to_string()
-    }))
-    .handler(Handler::write("capacity", move |text| {
-        let capacity = value::<usize>(text)?;
-        if let Some(config) = set.config.get() {
-            config.table.set_capacity(capacity);
+        let count = if flows == 0 { String::new() } else { format!(" [{flows}]") };
+        one.is_none_or(|one| one == number).then(|| format!("{text}{count}\n"))
+    };
+    inputs.filter_map(line).collect()
+}
+
+/// Handler that reads what the ends of a TCP flow become, `SADDR SPORT DADDR DPORT`; empty where there is none.
+fn looked_up(name: &'static str, core: &Arc<Core>) -> Handler {
+    let core = core.clone();
+    Handler::read_with(name, move |text| {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let &[src, sport, dst, dport] = words.as_slice() else {
+            return Err("expected SADDR SPORT DADDR DPORT".into());
+        };
+        let addr = |text| Ipv4Addr::read(text).map(Ipv4Addr::to_bits);
+        let (src, dst) = (addr(src)?, addr(dst)?);
+        let id = FlowId { src, dst, sport: u16::read(sport)?, dport: u16::read(dport)? };
+        let mut found = None;
+        if let Some(config) = core.config.get() {
+            config.table.each(config.owner, &mut |flow| {
+                if flow.key().protocol != PROTOCOL_TCP {
+                    return;
+                }
+                if flow.from == id {
+                    found = Some(flow.to);
+                } else if flow.to.reverse() == id {
+                    found = Some(flow.from.reverse());
+                }
+            });
         }
-        Ok(())
-    }))
-    .handler(Handler::read("mapping_failures", move || failures.failures.load(Relaxed).to_string()))
-    .handler(listed("mappings", core, None))
-    .handler(listed("table", core, None))
-    .handler(listed("tcp_mappings", core, Some(PROTOCOL_TCP)))
-    .handler(listed("tcp_table", core, Some(PROTOCOL_TCP)))
-    .handler(listed("udp_mappings", core, Some(PROTOCOL_UDP)))
-    .handler(listed("udp_table", core, Some(PROTOCOL_UDP)))
-    .handler(Handler::write("clear", move |_| {
-        if let Some(config) = clear.config.get() {
-            config.table.clear(config.owner);
-        }
-        Ok(())
-    }))
+        Ok(found.map_or_else(String::new, |FlowId { src, sport, dst, dport }| {
+            let addr = Ipv4Addr::from_bits;
+            format!("{} {sport} {} {dport}", addr(src), addr(dst))
+        }))
+    })
 }
 
 /// Handler that lists flows, of a protocol where one is given.
@@ -821,6 +889,11 @@ mod tests {
         }
         let lines = |name: &str| rig.read(name).lines().count();
         assert_eq!([lines("rw.table"), lines("rw.tcp_table"), lines("rw.udp_mappings")], [2, 1, 1]);
+        assert_eq!(
+            (rig.read("rw.nmappings"), rig.read("rw.pattern0")),
+            ("2".into(), rig.read("rw.patterns"))
+        );
+        assert!(rig.read("rw.patterns").ends_with(" [2]\n"), "{}", rig.read("rw.patterns"));
     }
 
     #[test]

@@ -210,7 +210,11 @@ impl Files<'_, '_> {
         let mut statements = Vec::new();
         for argument in text.arguments() {
             let at = text.span(argument.clone());
-            let words: Vec<_> = text.words(argument).map(|word| &text.as_str()[word]).collect();
+            let words = text.words(argument).map(|word| &text.as_str()[word]);
+            // A package may stand in quotes, as a file may.
+            let quoted = |word: &str| word.trim_matches(['"', '\'']).to_owned();
+            let words: Vec<String> = words.map(quoted).collect();
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
             match words[..] {
                 ["library", file] => statements.extend(self.library(file, at, problems)),
                 ["package", name] | [name] if PACKAGES.contains(&name) => {}

@@ -440,33 +440,35 @@ impl<'s> Resolver<'s, '_> {
         }
     }
 
-    /// `a, b, c :: Class(args)`: all are of the class.
-    fn declare_many(&mut self, scope: &mut Scope<'s>, mut group: Vec<Item>, depth: usize) {
-        let last = group.pop().expect("a group has elements");
-        let (end, place) = (last.span, group[0].span.to(last.span));
-        let What::Made { name: Some(name), class, config } = last.what else {
-            self.problems
-                .add(place, "elements in a row that nothing is connected to")
-                .hint("write `a, b :: Class` to declare them, or an arrow");
-            return;
-        };
-        let class = self.class(class, None, depth);
-        self.useless(last.inputs.as_ref(), "before a declared");
-        self.useless(last.outputs.as_ref(), "behind a declared");
+    /// `a, b, c :: Class(args)`: all are of the class; others may stand before them, `d :: Other, a, b :: Class`.
+    fn declare_many(&mut self, scope: &mut Scope<'s>, group: Vec<Item>, depth: usize) {
+        let place = group[0].span.to(group[group.len() - 1].span);
+        let mut waiting: Vec<(Span, Span)> = Vec::new();
+        let mut declares = false;
         for item in group {
             self.useless(item.inputs.as_ref(), "before a declared");
             self.useless(item.outputs.as_ref(), "behind a declared");
-            match item.what {
+            declares = match item.what {
                 What::Named(name) => {
+                    waiting.push((name, item.span));
+                    false
+                }
+                What::Made { name: None, .. } => false,
+                What::Made { name: Some(name), class, config } => {
+                    let class = self.class(class, None, depth);
+                    for (name, span) in waiting.drain(..) {
+                        self.declare(scope, name, class, config, span);
+                    }
                     self.declare(scope, name, class, config, item.span);
+                    true
                 }
-                What::Made { .. } => {
-                    let words = "expected a name: the class is that of the last one";
-                    self.problems.add(item.span, words).hint("end the declaration before with `;`");
-                }
-            }
+            };
         }
-        self.declare(scope, name, class, config, end);
+        if !declares {
+            self.problems
+                .add(place, "elements in a row that nothing is connected to")
+                .hint("write `a, b :: Class` to declare them, or an arrow");
+        }
     }
 
     /// The element that stands in a chain, declared where it is made there.

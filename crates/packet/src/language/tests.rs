@@ -152,6 +152,24 @@ fn classes_are_visible_where_they_are_declared() {
 }
 
 #[test]
+fn declarations_of_several_classes_stand_in_a_row() {
+    let read = self::read("a, b :: Idle, c :: Counter, d :: Discard; a -> c -> d; b -> c").unwrap();
+    let flat = "a :: Idle;\nb :: Idle;\nc :: Counter;\nd :: Discard;\n";
+    assert!(read.flatconfig().starts_with(flat), "{}", read.flatconfig());
+    let errors = self::read("a :: Idle, b -> Discard, c").unwrap_err();
+    assert!(!errors.reports.is_empty());
+    self::read("require(package \"click\")").unwrap();
+}
+
+#[test]
+fn what_was_put_in_before_a_number_reads_as_itself() {
+    let read = self::read("define($x 1) Idle(7$${x}, ${1-2}) -> Discard").unwrap();
+    let flat = read.flatconfig();
+    assert!(flat.starts_with("Idle@1 :: Idle(7$1, 2);\n"), "{flat}");
+    assert_eq!(self::read(&flat).unwrap().flatconfig(), flat);
+}
+
+#[test]
 fn variables() {
     let compound = "elementclass C { $a, KEY $b | Idle($a, ${b-9}) }";
     assert_eq!(flat(&format!("{compound} c :: C(1)")), "c/Idle@1 :: Idle(1, 9)");

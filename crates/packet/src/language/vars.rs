@@ -188,10 +188,14 @@ impl<'p> Expander<'p> {
             return at + 1;
         };
         let place = text.span(at..end);
+        // A `$` before a number may be what was put in before: a flat configuration reads as itself.
+        let number = name.starts_with(|c: char| c.is_ascii_digit());
         let value = match (self.value(name, frame, place), default) {
             (Ok(value), _) => Some(value),
             (Err(Missing::Told), _) => None,
-            (Err(Missing::Unknown), _) if self.keeps_unknown => {
+            (Err(Missing::Unknown), default)
+                if self.keeps_unknown || number && default.is_none() =>
+            {
                 builder.copy(text, at..end);
                 return end;
             }

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use clap::{ArgAction, Args};
 use fingerpost_packet::OpenPolicy;
+use fingerpost_packet::element::click::only::clock;
 use fingerpost_packet::handler::Handlers;
 use fingerpost_packet::handler::control_socket::Listen;
 
@@ -46,9 +47,21 @@ struct Arguments {
     /// The configuration itself
     #[arg(short, long, value_name = "TEXT")]
     expression: Option<String>,
-    /// Print this read handler at the end; `*.NAME` prints that of all elements
+    /// Print this read handler at the end; ELEMENT may be a pattern with `*` and `?`, or a class
     #[arg(short, long, value_name = "[ELEMENT.]HANDLER")]
     handler: Vec<String>,
+    /// Read this handler at the end: a number is the exit code, `true` 0 and `false` 1
+    #[arg(short = 'x', long, value_name = "[ELEMENT.]HANDLER")]
+    exit_handler: Option<String>,
+    /// Do not print warnings about the configuration
+    #[arg(short = 'w', long)]
+    no_warnings: bool,
+    /// Folder of the packages of Click, which are compiled in here: without effect
+    #[arg(short = 'C', long, value_name = "FOLDER")]
+    clickpath: Option<PathBuf>,
+    /// Print the version
+    #[arg(short = 'v', long)]
+    version: bool,
     /// Do not run it: initialize, print handlers, and quit
     #[arg(short, long)]
     quit: bool,
@@ -70,15 +83,25 @@ struct Arguments {
     /// Threads: one runs it, whatever is given
     #[arg(short = 'j', long, value_name = "N")]
     threads: Option<u32>,
-    /// A virtual clock, which advances as fast as there is nothing to do
-    #[arg(long)]
-    simtime: bool,
+    /// A virtual clock, which advances as fast as there is nothing to do, from a time in seconds on
+    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true,
+        default_missing_value = "1000000000", value_parser = start_of_time)]
+    simtime: Option<i64>,
     /// Print help
     #[arg(long, action = ArgAction::Help)]
     help: Option<bool>,
 }
 
+/// Nanoseconds of a time in seconds.
+fn start_of_time(text: &str) -> Result<i64, String> {
+    clock::read_seconds(text).ok_or_else(|| "no time in seconds".to_owned())
+}
+
 fn run(arguments: &Arguments) -> Result<(), Failure> {
+    if arguments.version {
+        writeln!(std::io::stdout(), "click (Fingerpost) {}", env!("CARGO_PKG_VERSION"))?;
+        return Ok(());
+    }
     let mut words = arguments.words.iter();
     let mut file = arguments.file.clone();
     let mut flatten = false;
@@ -130,7 +153,9 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         return write_out(arguments.output.as_deref().unwrap_or(Path::new("-")), &planned.flat());
     }
     let planned = planned(&OpenPolicy::default())?;
-    planned.warnings().for_each(message);
+    if !arguments.no_warnings {
+        planned.warnings().for_each(message);
+    }
     if let Some(path) = &arguments.output {
         write_out(path, &planned.flat())?;
     }
@@ -140,8 +165,14 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         given,
         sockets: arguments.port.iter().cloned().chain(sockets).collect(),
         reconfigures: arguments.allow_reconfigure,
-        virtual_time: arguments.simtime,
+        virtual_start_ns: arguments.simtime,
     };
+    let is_empty = planned.is_empty() && !arguments.quit && !arguments.allow_reconfigure;
+    if is_empty {
+        // Nothing would ever end it.
+        message(format_args!("{}: configuration has no elements, exiting", options.name));
+        return Ok(());
+    }
     sys::catch_signals();
     let mut single = Single::start(planned, options).map_err(refused)?;
     let start = Instant::now();
@@ -152,7 +183,38 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     if arguments.time {
         eprintln!("{} s", seconds_since(start));
     }
+    match &arguments.exit_handler {
+        Some(name) => exit_by(single.handlers(), name),
+        None => Ok(()),
+    }
+}
+
+/// Ends with the exit code that a handler gives.
+fn exit_by(handlers: &Handlers, name: &str) -> Result<(), Failure> {
+    let value = handlers.read(name, "").map_err(|error| Failure::new(Exit::Failed, error))?;
+    let code = match value.trim() {
+        "true" | "yes" => 0,
+        "false" | "no" => 1,
+        // Of a number the system keeps the lowest byte.
+        text => text.parse::<i32>().unwrap_or(-1),
+    };
+    if code != 0 {
+        std::process::exit(code);
+    }
     Ok(())
+}
+
+/// Whether a name fits a pattern, in which `*` stands for any letters and `?` for one.
+fn fits(pattern: &[u8], name: &[u8]) -> bool {
+    match (pattern.split_first(), name.split_first()) {
+        (None, None) => true,
+        (Some((b'*', rest)), _) => {
+            fits(rest, name) || name.split_first().is_some_and(|(_, after)| fits(pattern, after))
+        }
+        (Some((b'?', rest)), Some((_, after))) => fits(rest, after),
+        (Some((letter, rest)), Some((found, after))) => letter == found && fits(rest, after),
+        _ => false,
+    }
 }
 
 fn write_out(path: &Path, text: &str) -> Result<(), Failure> {
@@ -170,15 +232,22 @@ fn print_handlers(handlers: &Handlers, names: &[String]) -> Result<(), Failure> 
     let mut all = Vec::new();
     let mut many = names.len() > 1;
     for name in names {
-        match name.strip_prefix("*.") {
-            Some(own) => {
-                many = true;
-                let elements = handlers.configuration().elements().iter();
-                let of = elements.map(|element| format!("{}.{own}", element.name));
-                all.extend(of.filter(|name| handlers.find(name).is_ok_and(|h| h.is_readable())));
-            }
-            None => all.push(name.clone()),
+        let elements = handlers.configuration().elements();
+        let (element, own) = name.rsplit_once('.').unwrap_or(("", name));
+        let is_pattern = element.contains(['*', '?']);
+        let is_element = elements.iter().any(|known| *known.name == *element);
+        let is_class = elements.iter().any(|known| known.class.name == element);
+        if !is_pattern && (is_element || !is_class) {
+            all.push(name.clone());
+            continue;
         }
+        many = true;
+        let named = elements.iter().filter(|known| match is_pattern {
+            true => fits(element.as_bytes(), known.name.as_bytes()),
+            false => known.class.name == element,
+        });
+        let of = named.map(|known| format!("{}.{own}", known.name));
+        all.extend(of.filter(|name| handlers.find(name).is_ok_and(|h| h.is_readable())));
     }
     let mut out = std::io::stdout().lock();
     let mut failed = false;
@@ -201,4 +270,16 @@ fn print_handlers(handlers: &Handlers, names: &[String]) -> Result<(), Failure> 
         }
     }
     if failed { Err(Failure::Reported(Exit::Failed)) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fits;
+
+    #[test]
+    fn patterns_fit_names() {
+        let fits = |pattern: &str, name: &str| fits(pattern.as_bytes(), name.as_bytes());
+        assert!(fits("*", "") && fits("*", "a/b") && fits("c*t?", "count") && fits("c", "c"));
+        assert!(!fits("c?", "c") && !fits("", "c") && !fits("*x", "xy") && !fits("c", "cc"));
+    }
 }

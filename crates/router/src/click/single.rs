@@ -1,7 +1,7 @@
 //! A graph that runs in the calling thread, as Click's driver runs one: a turn of each element after the other, by the time
 //! of the host or by a virtual clock.
 //!
-//! The virtual clock (`--simtime`) begins at 1,000,000,000 seconds. It advances by a microsecond a round while elements have
+//! The virtual clock (`--simtime`) begins at 1,000,000,000 seconds, or where it was given a start. It advances by a microsecond a round while elements have
 //! something to do, and to the next time that an element waits for where none has; where one does not know its time, by a
 //! millisecond. The same configuration does the same each time.
 
@@ -30,8 +30,6 @@ use super::{
 use crate::control::Service;
 use crate::sys;
 
-/// Virtual time at the start: Click's.
-const VIRTUAL_START_NS: i64 = 1_000_000_000_000_000_000;
 /// Virtual time of a round in which something happened.
 const ROUND_NS: u64 = 1000;
 /// Step of the virtual clock, and longest sleep, where an element waits for a time that it does not know.
@@ -50,11 +48,16 @@ pub(crate) struct SingleOptions<'a> {
     pub(crate) sockets: Vec<Listen>,
     /// It may be replaced.
     pub(crate) reconfigures: bool,
-    /// Time is virtual.
-    pub(crate) virtual_time: bool,
+    /// Time is virtual, and begins at this time of the day.
+    pub(crate) virtual_start_ns: Option<i64>,
 }
 
 impl Planned {
+    /// Whether it has no elements.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.configuration.elements().is_empty()
+    }
+
     /// The configuration without compounds.
     pub(crate) fn flat(&self) -> String {
         self.configuration.flatconfig()
@@ -110,8 +113,8 @@ impl<'a> Single<'a> {
         let (reports, events) = channel();
         // Nobody resolves anything for such a graph.
         let (wishes, _) = sync_channel(1);
-        if options.virtual_time {
-            clock::begin(VIRTUAL_START_NS);
+        if let Some(start_ns) = options.virtual_start_ns {
+            clock::begin(start_ns);
             time::set_virtual(0);
         }
         let mut worker = Worker::new(WorkerOptions {
@@ -166,7 +169,7 @@ impl<'a> Single<'a> {
             if stop() {
                 return;
             }
-            if self.options.virtual_time {
+            if self.options.virtual_start_ns.is_some() {
                 time::set_virtual(self.now_ns);
             } else {
                 self.now_ns = u64::try_from(clock_start().elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -187,7 +190,7 @@ impl<'a> Single<'a> {
                 }
             }
             let idle = received == 0 && !self.worker.is_active();
-            if self.options.virtual_time {
+            if self.options.virtual_start_ns.is_some() {
                 self.go_on(idle);
             } else if idle {
                 self.sleep();

@@ -45,7 +45,7 @@ pub(crate) fn long_seconds(ns: i64) -> String {
 }
 
 /// Nanoseconds of a decimal number of seconds.
-pub(crate) fn read_seconds(text: &str) -> Option<i64> {
+pub fn read_seconds(text: &str) -> Option<i64> {
     let (whole, part) = text.split_once('.').unwrap_or((text, ""));
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     if whole.is_empty() && part.is_empty() || !digits(whole) || !digits(part) {

@@ -305,7 +305,11 @@ mod tests {
         bound_jumps(1000);
         let (_, err, _) = written(&text, 1);
         bound_jumps(1_000_000);
-        assert!(err.contains("1000 jumps without a wait\n") && err.len() < 1_000_000, "{:.300}", err);
+        assert!(
+            err.contains("1000 jumps without a wait\n") && err.len() < 1_000_000,
+            "{:.300}",
+            err
+        );
         assert!(refused(&SCRIPT, "goto y, jump").contains("`jump` is no instruction"));
         assert!(refused(&SCRIPT, "goto y").contains("there is no label `y`"));
         assert!(

@@ -143,7 +143,7 @@ const GRAPHS: &[Subject] = &[
     ordered("FromDevice(a) -> Strip(14) -> rw :: IPRewriter(keep 0 1, pass 2) -> u :: UDPRewriter(keep 0 0) -> t :: TCPRewriter(pass 0)
         -> f :: FTPPortMapper(t, t, 0) -> p :: IPAddrPairRewriter(keep 0 0) -> a :: IPAddrRewriter(keep 0 0) -> ToDevice(b);
         rw [1] -> ToDevice(c); rw [2] -> i :: ICMPRewriter(rw) -> ToDevice(d); i [1] -> ToDevice(e); FromDevice(x) -> [1] rw;
-        IPRewriterPatterns(x 10.0.0.1 1-9 - -)"),
+        IPRewriterPatterns(x 10.0.0.1 1-9 - -); RoundRobinIPMapper(10.0.0.1 1-9 - - 0 1)"),
     ordered("FromDevice(a) -> s :: StoreIPAddress(10.0.0.7, src) -> SetIPAddress(10.9.9.9) -> GetIPAddress(16)
         -> SetRandIPAddress(10.0.0.0/8) -> ToDevice(b); s [1] -> SetIP6Address(fe80::1) -> GetIP6Address(22) -> ToDevice(c);
         FromHost(d, 10.0.0.1/24) -> ToHost; PollDevice(e) -> ToHostSniffers; FromDPDKDevice(f) -> ToDPDKDevice(g)"),

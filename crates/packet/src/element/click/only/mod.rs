@@ -182,6 +182,7 @@ pub(crate) static ELEMENTS: &[ElementClass] = &[
     rewriter::FTP,
     rewriter::ICMP,
     rewriter::IP,
+    rewriter::MAPPER,
     rewriter::PAIR,
     rewriter::PATTERNS,
     rewriter::PING,

@@ -1,7 +1,7 @@
 //! Network address translation: `IPRewriter`, `TCPRewriter` and `UDPRewriter` change addresses and ports of flows,
 //! `ICMPPingRewriter` addresses and identifiers of echo requests and replies, `IPAddrRewriter` and `IPAddrPairRewriter`
-//! addresses alone; `IPRewriterPatterns` names patterns, `FTPPortMapper` and `ICMPRewriter` change what packets have of
-//! flows in their payload.
+//! addresses alone; `IPRewriterPatterns` names patterns, `RoundRobinIPMapper` has several that new flows get in turn,
+//! `FTPPortMapper` and `ICMPRewriter` change what packets have of flows in their payload.
 //!
 //! Source: Click's elements of these names; RFC 3022. An argument for each input decides what becomes of a new flow
 //! that comes by it: `drop`, `pass OUTPUT`, `keep FOUT ROUT`, or `pattern SADDR SPORT DADDR DPORT FOUT ROUT` (without
@@ -11,8 +11,8 @@
 //! silent for `GUARANTEE` (5 s). `MAPPING_CAPACITY ELEMENT` shares the flows' table of another rewriter. Packets of a
 //! flow that finds no place or no port are dropped with reason `no_mapping`. `REPLY_ANNO PAINT` gives replies the paint
 //! of the first packet. `ICMPPingRewriter(SADDR, DADDR)` is an old form of `pattern SADDR - DADDR - 0 1`. All workers
-//! share the table, in parts with a lock each (`table/`). Read handler `table_bytes`: its memory. Differs: mappers of
-//! `RoundRobinIPMapper` and the like are refused; flows end with their configuration.
+//! share the table, in parts with a lock each (`table/`). Read handler `table_bytes`: its memory. Differs: flows
+//! end with their configuration.
 
 mod ftp;
 mod icmp;
@@ -69,6 +69,22 @@ pub(crate) const PATTERNS: ElementClass = ElementClass {
 
 const PATTERNS_NAME: &str = "IPRewriterPatterns";
 
+pub(crate) const MAPPER: ElementClass = ElementClass {
+    spec: ClassSpec::new(MAPPER_NAME, "0/0", "a/a", "x/y"),
+    summary: "has patterns of rewriters that new flows get in turn",
+    configure: |setup| {
+        // The rewriters that name it read them.
+        let patterns = std::iter::from_fn(|| setup.args.next_of_any()).count();
+        if patterns == 0 {
+            return Err(setup.args.refuse_all("it has no patterns"));
+        }
+        setup.args.finish()?;
+        Ok(Made::new(|_| Named))
+    },
+};
+
+const MAPPER_NAME: &str = "RoundRobinIPMapper";
+
 struct Named;
 
 impl Element for Named {}
@@ -116,6 +132,27 @@ enum Input {
     Pass(u16),
     Keep(u16, u16),
     Pattern(Pattern, u16, u16),
+    Mapper(Mapper),
+}
+
+/// Patterns that new flows get in turn. They stand behind the inputs of the rewriter, as if each were one.
+#[derive(Debug)]
+struct Mapper {
+    /// The first of them, and how many there are.
+    first: u16,
+    count: u16,
+    /// Inputs that packets have.
+    inputs: usize,
+    next: AtomicUsize,
+}
+
+impl Mapper {
+    /// The pattern whose turn it is.
+    fn next(&self) -> u16 {
+        // Relaxed: each worker gets some pattern, and the next one another.
+        let turn = self.next.fetch_add(1, Relaxed) % usize::from(self.count);
+        self.first + u16::try_from(turn).unwrap_or(0)
+    }
 }
 
 impl Input {
@@ -126,7 +163,7 @@ impl Input {
                 [*packets, *replies]
             }
             Self::Pass(output) => [*output; 2],
-            Self::Drop => [0; 2],
+            Self::Drop | Self::Mapper(_) => [0; 2],
         }
     }
 }
@@ -225,8 +262,20 @@ fn configure(setup: &mut Setup<'_>, kind: Kind) -> Result<Made, ConfigError> {
         }
         None => given,
     };
+    let mut mapped = Vec::new();
     for (number, arg) in given.iter().enumerate() {
-        match input(setup, arg, kind) {
+        let words: Vec<String> = arg.words().map(|word| word.raw().to_owned()).collect();
+        let read = match mapper(setup, &words, kind) {
+            None => input(setup, &words, kind),
+            Some(patterns) => patterns.map(|patterns| {
+                let of = |count: usize| u16::try_from(count).unwrap_or(u16::MAX);
+                let (first, count) = (of(given.len() + mapped.len()), of(patterns.len()));
+                mapped.extend(patterns);
+                let next = AtomicUsize::new(0);
+                Input::Mapper(Mapper { first, count, inputs: given.len(), next })
+            }),
+        };
+        match read {
             Ok(input) => inputs.push(input),
             Err(words) => {
                 setup.args.refuse(arg, &format!("input spec {number}: {words}"));
@@ -238,6 +287,7 @@ fn configure(setup: &mut Setup<'_>, kind: Kind) -> Result<Made, ConfigError> {
         let words = format!("{} inputs want as many arguments, not {}", setup.inputs, inputs.len());
         return Err(setup.args.refuse_all(&words));
     }
+    inputs.extend(mapped);
     let core = setup.shared::<Core>(setup.number());
     let mut table = core.own.clone();
     match &capacity {
@@ -294,8 +344,7 @@ fn old_form(setup: &Setup<'_>, given: &[Arg<'_>], kind: Kind) -> Option<Input> {
 }
 
 /// Reads what becomes of the new flows of an input.
-fn input(setup: &Setup<'_>, arg: &Arg<'_>, kind: Kind) -> Result<Input, String> {
-    let words: Vec<String> = arg.words().map(|word| word.raw().to_owned()).collect();
+fn input(setup: &Setup<'_>, words: &[String], kind: Kind) -> Result<Input, String> {
     let output = |text: &String| {
         let number = u16::read(text).ok().filter(|&number| u32::from(number) < setup.outputs);
         number.ok_or_else(|| format!("bad output `{text}`"))
@@ -320,6 +369,31 @@ fn input(setup: &Setup<'_>, arg: &Arg<'_>, kind: Kind) -> Result<Input, String> 
     }
 }
 
+/// The patterns of a mapper, where the words are the name of one.
+fn mapper(setup: &Setup<'_>, words: &[String], kind: Kind) -> Option<Result<Vec<Input>, String>> {
+    let [name] = words else { return None };
+    let configuration = setup.around.configuration?;
+    let mut elements = configuration.elements().iter().enumerate();
+    let (number, _) = elements
+        .find(|(_, element)| element.class.name == MAPPER_NAME && *element.name == **name)?;
+    let mut problems = Problems::default();
+    let mut args = configuration.args(number, &mut problems);
+    let mut patterns = Vec::new();
+    while let Some(arg) = args.next_of_any() {
+        let mut words: Vec<String> = arg.words().map(|word| word.raw().to_owned()).collect();
+        if !matches!(words.first().map(String::as_str), None | Some("pattern" | "keep")) {
+            words.insert(0, "pattern".to_owned());
+        }
+        match input(setup, &words, kind) {
+            Ok(input @ (Input::Pattern(..) | Input::Keep(..))) => patterns.push(input),
+            Ok(_) => return Some(Err(format!("{MAPPER_NAME} {name}: no pattern"))),
+            Err(words) => return Some(Err(format!("{MAPPER_NAME} {name}: {words}"))),
+        }
+    }
+    // One without any is refused by itself.
+    (!patterns.is_empty()).then_some(Ok(patterns))
+}
+
 /// The pattern of a name.
 fn named_pattern(setup: &Setup<'_>, name: &str, addrs_alone: bool) -> Result<Pattern, String> {
     let none = || format!("no pattern `{name}`");
@@ -342,7 +416,7 @@ fn named_pattern(setup: &Setup<'_>, name: &str, addrs_alone: bool) -> Result<Pat
 
 fn handled(made: Made, core: &Arc<Core>) -> Made {
     let [patterns, size, capacity, set, failures, clear, bytes] = [(); 7].map(|()| core.clone());
-    let inputs = core.config.get().map_or(0, |config| config.inputs.len());
+    let inputs = core.config.get().map_or(0, |config| real_inputs(&config.inputs));
     let made = (0..inputs).fold(made, |made, input| {
         let core = core.clone();
         let read = Handler::read("pattern", move || input_texts(&core, Some(input)));
@@ -388,6 +462,15 @@ fn handled(made: Made, core: &Arc<Core>) -> Made {
         }))
 }
 
+/// Inputs that packets have; those behind them are patterns of mappers.
+fn real_inputs(inputs: &[Input]) -> usize {
+    let of_mapper = inputs.iter().find_map(|input| match input {
+        Input::Mapper(mapper) => Some(mapper.inputs),
+        _ => None,
+    });
+    of_mapper.unwrap_or(inputs.len())
+}
+
 /// Flows by the input of their first packets.
 fn flows_of(core: &Core) -> Vec<u64> {
     let Some(config) = core.config.get() else { return Vec::new() };
@@ -397,6 +480,13 @@ fn flows_of(core: &Core) -> Vec<u64> {
             *count += 1;
         }
     });
+    for (number, input) in config.inputs.iter().enumerate() {
+        if let Input::Mapper(Mapper { first, count, .. }) = input {
+            let first = usize::from(*first);
+            flows[number] = flows[first..first + usize::from(*count)].iter().sum();
+        }
+    }
+    flows.truncate(real_inputs(&config.inputs));
     flows
 }
 
@@ -411,6 +501,7 @@ fn input_texts(core: &Core, one: Option<usize>) -> String {
             Input::Pass(_) => "<nochange>".to_owned(),
             Input::Keep(..) => "<keep>".to_owned(),
             Input::Pattern(pattern, ..) => pattern.text(),
+            Input::Mapper(_) => "<mapper>".to_owned(),
         };
         let count = if flows == 0 { String::new() } else { format!(" [{flows}]") };
         one.is_none_or(|one| one == number).then(|| format!("{text}{count}\n"))
@@ -608,8 +699,25 @@ impl Config {
         if own == reply { found } else { found.or_else(|| session.find(&reply, now_ns)) }
     }
 
-    /// A new flow by an input's pattern; `None` where there is no place or no port for it.
+    /// A new flow by an input's pattern, or the first of its mapper's that has a place; `None` where there is no place or
+    /// no port for it.
     fn map(
+        &self,
+        session: &mut Session<'_>,
+        flow: (u8, FlowId),
+        input: u16,
+        paint: u8,
+        now_ns: u64,
+    ) -> Option<Found> {
+        match self.inputs.get(usize::from(input))? {
+            Input::Mapper(mapper) => (0..mapper.count)
+                .find_map(|_| self.map_by(session, flow, mapper.next(), paint, now_ns)),
+            _ => self.map_by(session, flow, input, paint, now_ns),
+        }
+    }
+
+    /// A new flow by one pattern.
+    fn map_by(
         &self,
         session: &mut Session<'_>,
         (protocol, id): (u8, FlowId),
@@ -621,7 +729,7 @@ impl Config {
         let (choice, pattern) = match self.inputs.get(usize::from(input))? {
             Input::Keep(..) => (Choice::One(key.id), None),
             Input::Pattern(pattern, ..) => (pattern.choice(key.id), Some(pattern)),
-            Input::Drop | Input::Pass(_) => return None,
+            Input::Drop | Input::Pass(_) | Input::Mapper(_) => return None,
         };
         let to = match choice {
             Choice::One(to) => to,
@@ -919,6 +1027,24 @@ mod tests {
             );
             assert!(rig.read("rw.table_bytes").parse::<usize>().unwrap() > 100);
         }
+    }
+
+    #[test]
+    fn a_mapper_gives_its_patterns_in_turn() {
+        let text = "FromDevice(a) -> Strip(14) -> CheckIPHeader -> rw :: IPRewriter(m) -> ToDevice(x); rw [1] -> ToDevice(y);
+            m :: RoundRobinIPMapper(1.0.0.1 7-8# - - 0 1, pattern 1.0.0.2 9 - - 1 0)";
+        let mut rig = Rig::new(&World::new(), text);
+        let mut sent = Vec::new();
+        for host in 1..=4 {
+            let frame = frame_v4(&format!("10.0.0.{host}"), "8.0.0.1", 64, 17, &[0; 20]);
+            sent.extend(rig.receive("a", &[&frame]).into_iter().map(|(to, bytes)| (to, bytes[15])));
+        }
+        let sent: Vec<_> = sent.iter().map(|(to, last)| (to.as_str(), *last)).collect();
+        assert_eq!(sent, [("x", 1), ("y", 2), ("x", 1)], "the fourth finds no port");
+        assert_eq!(
+            (rig.read("rw.patterns"), rig.read("rw.nmappings")),
+            ("<mapper> [3]\n".into(), "3".into())
+        );
     }
 
     #[test]

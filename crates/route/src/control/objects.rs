@@ -51,6 +51,11 @@ pub struct ObjectPath {
 }
 
 impl Objects {
+    /// Whether the source has any.
+    pub(super) fn any(&self, source: u16) -> bool {
+        self.all.keys().any(|(of, _)| *of == source)
+    }
+
     pub(super) fn get(&self, source: u16, id: u32) -> Option<&ObjectTarget> {
         self.all.get(&(source, id)).map(|object| &object.target)
     }

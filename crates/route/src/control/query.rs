@@ -99,6 +99,11 @@ impl Control {
         self.present(source, key).is_some()
     }
 
+    /// Whether a source has next-hop objects.
+    pub fn has_objects(&self, source: SourceId) -> bool {
+        self.objects.any(source.0)
+    }
+
     /// Whether a source has a next-hop object as this update has it.
     pub fn has_object(&self, source: SourceId, update: &NextHopUpdate) -> bool {
         self.objects.get(source.0, update.id) == Some(&update.target)

@@ -190,7 +190,8 @@ pub struct SessionSpec {
     pub sweep_after: Duration,
     /// Routes are acknowledged to the peer as readers see them.
     pub acknowledge: bool,
-    /// Sessions of the peer before this one.
+    /// Sessions of the peer before this one. What a source makes of it is the same for sessions [`SessionSpec::DISTINCT`] apart:
+    /// no route of such a one may be left.
     pub number: u64,
     /// How much of the routes of a router's peers is kept.
     pub limits: Limits,
@@ -198,6 +199,11 @@ pub struct SessionSpec {
     pub tables: usize,
     /// Which of its routes the peer sent in the session before.
     pub monitored: Option<Monitored>,
+}
+
+impl SessionSpec {
+    /// Sessions in a row that sources distinguish by their numbers.
+    pub const DISTINCT: u64 = 16;
 }
 
 impl Default for SessionSpec {

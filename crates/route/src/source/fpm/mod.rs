@@ -25,7 +25,8 @@
 //!
 //! **Numbers of objects.** A zebra that was restarted numbers its next-hop objects anew, and routes of the session before
 //! still name those of before. So objects of each session have numbers of their own: zebra's, with the number of the
-//! session above [`SESSION_BITS`].
+//! session above [`SESSION_BITS`]. These repeat after [`SessionSpec::DISTINCT`] sessions. A session whose table is complete
+//! leaves no object of those before it; and the routes of a peer go before so many sessions in a row have ended without one.
 //!
 //! **Left out.** Routes of the kernel itself (protocol 2: connected prefixes, and what others set in the kernel): they
 //! come from the source `kernel` and from addresses, and zebra does not always report their end (frr#19637). One that is
@@ -48,7 +49,9 @@ use std::time::Instant;
 
 use super::replay::Replay;
 use super::rtnetlink::{self, Body, Unsupported};
-use super::{Refused, Rejected, RouteSource, SourceError, SourceKind, SourceSpec, Transport};
+use super::{
+    Refused, Rejected, RouteSource, SessionSpec, SourceError, SourceKind, SourceSpec, Transport,
+};
 use crate::event::{NextHopUpdate, ObjectTarget, RouteEvent, RouteKey, RouteUpdate, Target};
 use crate::netlink::nexthop::{self, NextHop};
 use crate::netlink::route::{self, PROTOCOL_KERNEL, Route};
@@ -106,7 +109,7 @@ impl Fpm {
             replay: Replay::new(spec.session.sweep_after),
             held: Held::default(),
             objects: Objects::default(),
-            numbers: ((spec.session.number & 0xf) as u32) << SESSION_BITS,
+            numbers: ((spec.session.number % SessionSpec::DISTINCT) as u32) << SESSION_BITS,
             acks: spec.session.acknowledge.then(Acks::default),
             frames: 0,
             rejected: Rejected::default(),

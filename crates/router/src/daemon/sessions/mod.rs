@@ -85,6 +85,9 @@ pub(super) struct Seat {
     monitored: Option<Monitored>,
     /// When the session ended whose table was complete, while routes of it stay.
     left: Option<Instant>,
+    /// Complete tables when the latest session began, and sessions in a row without one.
+    tables: u64,
+    incomplete: u64,
     counts: Counts,
 }
 
@@ -254,7 +257,9 @@ impl Listener {
         control.note_refusals(id);
         let counts = Counts::default();
         let (session, begun, monitored) = (None, None, None);
-        self.seats.push(Seat { id, peer: None, session, begun, monitored, left: None, counts });
+        let (peer, left, tables, incomplete) = (None, None, 0, 0);
+        let seat = Seat { id, peer, session, begun, monitored, left, tables, incomplete, counts };
+        self.seats.push(seat);
     }
 
     /// Notes whether readers see `all` of it. Then what is ready is written.
@@ -290,6 +295,7 @@ impl Seat {
             warn!(target: "source", source = name, peer, "source {name}: the session with {peer} in which nothing was sent is closed for a newer one");
         }
         self.end();
+        self.make_distinct(turn, name, &peer);
         self.begun = Some(turn.now);
         let mut spec = settings.spec.clone();
         spec.session.number = self.counts.sessions;
@@ -310,6 +316,22 @@ impl Seat {
         let taken = session.start(turn.control, self.id, turn.now);
         self.session = Some(session);
         taken
+    }
+
+    /// Has the routes withdrawn that may name objects by the numbers of the session that begins: those of the latest session
+    /// whose table was complete, [`SessionSpec::DISTINCT`] sessions ago, and of all since.
+    fn make_distinct(&mut self, turn: &mut Turn<'_>, name: &str, peer: &str) {
+        let source = turn.control.source(self.id);
+        let (tables, routes) = (source.tables, source.routes);
+        let incomplete = tables == self.tables && self.begun.is_some();
+        self.incomplete = if incomplete { self.incomplete + 1 } else { 0 };
+        if self.incomplete + 1 >= SessionSpec::DISTINCT && turn.control.has_objects(self.id) {
+            let ended = self.incomplete;
+            warn!(target: "source", source = name, peer, routes, "source {name}: {ended} sessions with {peer} in a row have ended without a complete table: its {routes} routes are withdrawn");
+            self.empty(turn);
+            self.incomplete = 0;
+        }
+        self.tables = turn.control.source(self.id).tables;
     }
 
     fn read(&mut self, turn: &mut Turn<'_>, settings: &Settings, until: Instant) -> usize {

@@ -7,11 +7,15 @@
 //! response that is no stream has a time to be read in, whoever waits. Users have a bound each, and so have all clients of
 //! the TCP listener; those who may only read have one in all, so that there is room for who may change. A stream of another user ends for a
 //! newcomer only where that user has more connections.
+//!
+//! Responses that are no streams are held whole until they are sent, so that there is a bound for the bytes of all of them, and one
+//! for those of clients who may only read. A response beyond it takes the place of the oldest ones whose clients do not read, or is
+//! refused.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
@@ -26,6 +30,10 @@ use super::access::{Access, Peer};
 const MOST: usize = 256;
 const MOST_OF_USER: usize = 128;
 const MOST_READERS: usize = 192;
+/// Bytes of responses that are held at one time, and of those to clients who may only read. One of any size is sent where no other
+/// is held.
+const MOST_BYTES: u64 = 32 << 20;
+const MOST_BYTES_OF_READERS: u64 = 16 << 20;
 /// Time after which a client reads its response too slowly to keep its place where others need it: since it read a piece, and since
 /// the response began.
 const READ_SOON: Duration = Duration::from_millis(250);
@@ -67,6 +75,8 @@ pub(super) struct Connection {
     /// Its response, while it is sent, and notice that there is one.
     sending: Mutex<Option<Sending>>,
     sends: Notify,
+    /// Bytes of that response.
+    held: AtomicU64,
     patience: Patience,
     end: Notify,
 }
@@ -206,12 +216,61 @@ impl Connections {
             streams: AtomicBool::new(false),
             sending: Mutex::default(),
             sends: Notify::new(),
+            held: AtomicU64::new(0),
             patience: open.patience,
             end: Notify::new(),
         });
         open.all.insert(connection.number, connection.clone());
         drop(open);
         Some(Room { connection, of: self.clone(), took_place })
+    }
+}
+
+impl Room {
+    /// Room for the bytes of responses over this connection.
+    pub(super) fn bytes(&self) -> ByteRoom {
+        ByteRoom { connection: self.connection.clone(), of: self.of.clone() }
+    }
+}
+
+/// Room for the bytes of responses over a connection.
+#[derive(Clone)]
+pub(super) struct ByteRoom {
+    connection: Arc<Connection>,
+    of: Connections,
+}
+
+impl ByteRoom {
+    /// Has the bytes of a response count as held until the work of its request ends. `false` where there is no room for them.
+    pub(super) fn hold(&self, body: &Body) -> bool {
+        let len = hyper::body::Body::size_hint(body).exact().filter(|len| *len > PIECE_LEN);
+        let Some(len) = len.filter(|_| !self.connection.streams.load(Ordering::Relaxed)) else {
+            return true;
+        };
+        let mut open = self.of.open();
+        let now = Instant::now();
+        let limits = [(true, MOST_BYTES_OF_READERS), (false, MOST_BYTES)];
+        for (of_readers, limit) in limits {
+            if of_readers && !self.connection.reads_only {
+                continue;
+            }
+            let among = |known: &&Arc<Connection>| known.reads_only || !of_readers;
+            loop {
+                let held = |known: &Arc<Connection>| known.held.load(Ordering::Relaxed);
+                let all: u64 = open.all.values().filter(among).map(held).sum();
+                if all == 0 || all.saturating_add(len) <= limit {
+                    break;
+                }
+                let slow = |known: &&Arc<Connection>| held(known) > 0 && known.is_slow(now);
+                let Some(oldest) = open.all.values().filter(among).find(slow).cloned() else {
+                    return false;
+                };
+                open.all.remove(&oldest.number);
+                oldest.end.notify_one();
+            }
+        }
+        self.connection.held.store(len, Ordering::Relaxed);
+        true
     }
 }
 
@@ -248,6 +307,7 @@ impl Work {
 impl Drop for Work {
     fn drop(&mut self) {
         *self.0.sending() = None;
+        self.0.held.store(0, Ordering::Relaxed);
         self.0.set_waiting(true);
     }
 }
@@ -435,6 +495,43 @@ mod tests {
         let _work = Work::begin(&newcomer.connection);
         assert!(newcomer.took_place && !open(&rooms[9]));
         assert!(connections.enter(&one).is_none());
+    }
+
+    #[test]
+    fn responses_are_held_up_to_a_bound() {
+        let connections = Connections::default();
+        let rooms = |uid, access, count| -> Vec<Room> {
+            (0..count).map(|_| connections.enter(&peer(uid, access)).unwrap()).collect()
+        };
+        let respond = |room: &Room| {
+            let (work, body) = (Work::begin(&room.connection), Body::from(vec![0; 1 << 20]));
+            room.bytes().hold(&body).then(|| work.with(body))
+        };
+        let readers = rooms(1, Access::Read, 20);
+        let mut bodies: Vec<Option<Body>> = readers.iter().map(respond).collect();
+        assert!(bodies[..16].iter().all(Option::is_some), "16 MiB for readers");
+        assert!(bodies[16..].iter().all(Option::is_none), "and no more");
+        // Small responses, as errors are, and those of others have room.
+        let small = Body::from(vec![0; 100]);
+        assert!(readers[19].bytes().hold(&small));
+        let writers = rooms(2, Access::Write, 20);
+        let others: Vec<Option<Body>> = writers.iter().map(respond).collect();
+        assert_eq!(others.iter().filter(|body| body.is_some()).count(), 16, "32 MiB in all");
+        drop(others);
+        bodies[3] = None;
+        assert!(respond(&readers[17]).is_some(), "what is sent is held no longer");
+        // A client that does not read gives way, as soon as it is one.
+        bodies[17] = respond(&readers[17]);
+        assert!(bodies[17].is_some() && respond(&readers[18]).is_none());
+        let long_ago = Instant::now().checked_sub(2 * READ_SOON).unwrap();
+        let sending = Sending { began: long_ago, progressed: long_ago };
+        *readers[5].connection.sending() = Some(sending);
+        assert!(respond(&readers[18]).is_some());
+        assert!(!connections.open().all.contains_key(&readers[5].connection.number));
+        // A larger one than the bound is sent alone.
+        bodies.clear();
+        assert!(readers[0].bytes().hold(&Body::from(vec![0; 17 << 20])));
+        assert!(respond(&readers[1]).is_none());
     }
 
     #[test]

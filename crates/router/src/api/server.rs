@@ -241,14 +241,26 @@ async fn secured(
 
 /// Serves a connection, until its client ends it, reads nothing of a response, or another one takes its place.
 async fn connection(stream: Box<dyn Duplex>, peer: Peer, room: Room, router: axum::Router) {
-    let connection = room.connection.clone();
+    let (connection, bytes) = (room.connection.clone(), room.bytes());
     let routes = TowerToHyperService::new(router);
     let service = service_fn(|mut request: hyper::Request<Incoming>| {
         let work = Work::begin(&connection);
         request.extensions_mut().insert(peer.clone());
         request.extensions_mut().insert(connection.clone());
+        // The response of a change is sent in any case: it was made.
+        let bytes = (request.method() == hyper::Method::GET).then(|| bytes.clone());
         let response = Service::call(&routes, request);
-        async move { response.await.map(|response| response.map(|body| work.with(body))) }
+        async move {
+            let response = response.await.map(|response| {
+                let fits = bytes.is_none_or(|bytes| bytes.hold(response.body()));
+                if fits {
+                    response
+                } else {
+                    axum::response::IntoResponse::into_response(too_many_bytes())
+                }
+            });
+            response.map(|response| response.map(|body| work.with(body)))
+        }
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -261,6 +273,11 @@ async fn connection(stream: Box<dyn Duplex>, peer: Peer, room: Room, router: axu
         () = room.connection.ended() => {}
         () = room.connection.unread() => {}
     }
+}
+
+/// Error of a response for which there is no memory.
+fn too_many_bytes() -> ApiError {
+    ApiError::new(Code::Busy, "responses to others take all memory for them: try again later")
 }
 
 /// Refuses a client where all connections are in use.
@@ -719,6 +736,42 @@ mod tests {
         assert!(!whole && took > Duration::from_secs(1), "little was read: {took:?}");
         let (_, whole) = slow_client(patience(5_000, 60_000), 256 << 10);
         assert!(whole);
+    }
+
+    #[test]
+    fn responses_that_nobody_reads_are_held_up_to_a_bound() {
+        const LARGE: usize = 1 << 20;
+        let routes =
+            axum::Router::new().route("/", axum::routing::get(|| async { vec![b'x'; LARGE] }));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let said = runtime.block_on(async {
+            let (connections, mut clients) = (Connections::default(), Vec::new());
+            for _ in 0..24 {
+                let (client, server) = tokio::net::UnixStream::pair().unwrap();
+                let room = connections.enter(&Peer::with(1, access::Access::Read)).unwrap();
+                tokio::spawn(connection(
+                    Box::new(server),
+                    Peer::with(1, access::Access::Read),
+                    room,
+                    routes.clone(),
+                ));
+                send(&client, b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await;
+                clients.push(client);
+            }
+            // All are served before the first one reads.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            let mut said = Vec::new();
+            for client in &clients {
+                said.push(read_all(client).await);
+            }
+            said
+        });
+        let whole = said.iter().filter(|said| said.len() > LARGE).count();
+        // On a busy machine some are slow before the last one is served, and have given way.
+        let busy = said.iter().filter(|said| said.starts_with(b"HTTP/1.1 503")).count();
+        let cut = said.len() - whole - busy;
+        assert!((1..=16).contains(&whole) && busy + cut == 24 - whole, "{whole}, {busy}, {cut}");
+        assert!(busy > 0 || cut > 0);
     }
 
     /// Responses to `count` requests of one kind, by a client each, over paths whose backend replies to none of them.

@@ -18,6 +18,8 @@ pub(crate) enum Format {
     Text,
     /// A JSON object with `time`, `level`, `target`, `message` and the numbers of the event.
     Json,
+    /// Fields for the journal of systemd by its own protocol, such as `FINGERPOST_TARGET`; without a journal as `text`.
+    Journald,
 }
 
 impl Format {
@@ -26,6 +28,7 @@ impl Format {
         match self {
             Self::Text => "text",
             Self::Json => "json",
+            Self::Journald => "journald",
         }
     }
 }
@@ -76,11 +79,13 @@ impl Line<'_> {
         let level = super::level_name((*level).into());
         let mut text = match (medium, format) {
             (Medium::Journal, _) => format!("<{}>", priority(self.level)),
-            (Medium::Stream, Format::Text) => format!("{} fingerpost: {level} ", rfc3339(time)),
+            (Medium::Stream, Format::Text | Format::Journald) => {
+                format!("{} fingerpost: {level} ", rfc3339(time))
+            }
             (Medium::Stream, Format::Json) => String::new(),
         };
         match format {
-            Format::Text => {
+            Format::Text | Format::Journald => {
                 text += target;
                 text += ": ";
                 for c in message.chars() {
@@ -98,7 +103,7 @@ impl Line<'_> {
 }
 
 /// Priority of syslog(3).
-fn priority(level: Level) -> u8 {
+pub(super) fn priority(level: Level) -> u8 {
     match level {
         Level::ERROR => 3,
         Level::WARN => 4,

@@ -1,7 +1,8 @@
 //! The log of a running router: events of `tracing` as lines on standard error.
 //!
 //! ```text
-//! event! -- levels.rs (is it wanted?) -- limit.rs (does it repeat?) -- line.rs (text, JSON, journal) -- standard error
+//! event! -- levels.rs (is it wanted?) -- limit.rs (does it repeat?) -- line.rs (text, JSON, priority) -- standard error
+//!                                                                  \\- journal.rs (fields) ------------ the journal
 //! ```
 //!
 //! Each event has a level, a target of [`TARGETS`], a message that a person can read with the numbers of the decision in it, and
@@ -12,6 +13,7 @@
 //!
 //! Cost: an event that is not wanted is a load of an atomic or two. One that is logged holds a lock while it is written.
 
+mod journal;
 mod levels;
 mod limit;
 mod line;
@@ -25,6 +27,7 @@ use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
+use journal::Journal;
 pub(crate) use levels::{Levels, TARGETS, level_name};
 use limit::{Limit, Repeated};
 pub(crate) use line::Format;
@@ -42,6 +45,7 @@ struct State {
     levels: Levels,
     format: Format,
     medium: Medium,
+    journal: Journal,
     limit: Limit,
     to: Box<dyn Write + Send>,
     /// Lines that were left out because they repeated.
@@ -105,7 +109,8 @@ pub(crate) fn end() {
 impl Log {
     fn new(levels: Levels, format: Format, medium: Medium, to: Box<dyn Write + Send>) -> Self {
         let limit = Limit::default();
-        let state = State { levels, format, medium, limit, to, suppressed: 0 };
+        let journal = Journal::default();
+        let state = State { levels, format, medium, journal, limit, to, suppressed: 0 };
         Self { state: Mutex::new(state) }
     }
 
@@ -140,6 +145,10 @@ impl State {
     }
 
     fn write(&mut self, line: &Line<'_>) {
+        // What the journal does not take is a line: nothing is lost where there is none.
+        if self.format == Format::Journald && self.journal.send(line).is_ok() {
+            return;
+        }
         let text = line.text(self.format, self.medium, SystemTime::now());
         // With standard error closed there is no place left for it.
         let _ = self.to.write_all(text.as_bytes());

@@ -74,6 +74,49 @@ fn an_event_is_a_line_in_each_format() {
     assert!(both.starts_with("<4>{\"time\":"), "{both}");
 }
 
+/// A socket of the test is in place of that of the journal: none runs in most places that run tests.
+#[test]
+fn the_journal_gets_fields_and_standard_error_what_it_does_not_take() {
+    let path = std::env::temp_dir().join(format!("fp-journal-{}", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    let (log, memory) = log("info", Format::Journald, Medium::Stream);
+    log.state().journal = Journal::at(path.clone());
+    let event = || {
+        warn!(target: "fib", family = 4, build_ms = 1.25_f64, algorithm = "dxr18", "built\nagain");
+    };
+    let text = |memory: &Memory| {
+        let lines = memory.lines();
+        lines.iter().map(|line| line.split_once(' ').unwrap().1.to_owned()).collect::<Vec<_>>()
+    };
+    tracing::subscriber::with_default(Handle(log), || {
+        event();
+        assert_eq!(text(&memory), ["fingerpost: warn fib: built\\nagain"], "there is no journal");
+        for _ in 0..2 {
+            let socket = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+            socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+            event();
+            let mut datagram = [0; 4096];
+            let len = socket.recv(&mut datagram).unwrap();
+            let want = b"MESSAGE\n\x0b\0\0\0\0\0\0\0built\nagain\nPRIORITY=4\nSYSLOG_IDENTIFIER=fingerpost\n\
+                         FINGERPOST_TARGET=fib\nFINGERPOST_ALGORITHM=dxr18\nFINGERPOST_BUILD_MS=1.25\n\
+                         FINGERPOST_FAMILY=4\n";
+            assert_eq!(String::from_utf8_lossy(&datagram[..len]), String::from_utf8_lossy(want));
+            assert!(memory.lines().is_empty());
+            // It is restarted.
+            drop(socket);
+            std::fs::remove_file(&path).unwrap();
+        }
+        // One that does not read: the control thread does not wait for it.
+        let _socket = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+        let begun = Instant::now();
+        for n in 0..150 {
+            info!(target: "run", "{n}{}", "x".repeat(60_000));
+        }
+        assert!(!memory.lines().is_empty() && begun.elapsed() < Duration::from_secs(10));
+    });
+    std::fs::remove_file(path).unwrap();
+}
+
 #[test]
 fn levels_change_at_run_time() {
     let (log, memory) = log("warn,fib=debug", Format::Text, Medium::Journal);

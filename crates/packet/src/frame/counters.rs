@@ -156,6 +156,11 @@ impl PortCounters {
         counts(&mut |name, count| noted.push((name, count)));
     }
 
+    /// Forgets the device: another interface has the number of the port.
+    pub fn forget_device(&self) {
+        self.device_counts().clear();
+    }
+
     fn device_counts(&self) -> MutexGuard<'_, Vec<(&'static str, u64)>> {
         // Numbers for people: whole enough whatever panicked beside them.
         self.device.lock().unwrap_or_else(PoisonError::into_inner)

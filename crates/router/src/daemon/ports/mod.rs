@@ -15,6 +15,7 @@ use fingerpost_io::{afxdp, frames_held, interface};
 use fingerpost_lpm::UpdateError;
 use fingerpost_packet::device::{DeviceError, Port};
 use fingerpost_packet::feature::FeatureSettings;
+use fingerpost_packet::frame::counters::PortCounters;
 use fingerpost_route::event::BOND;
 use fingerpost_route::fib::KernelLookup;
 use fingerpost_route::{Control, LinkState};
@@ -404,6 +405,10 @@ impl Interfaces {
     pub(super) fn sync(&mut self, control: &Control, workers: &[WorkerHandle]) {
         let mut numbers = std::mem::take(&mut self.history.numbers);
         numbers.follow(control.links().map(|(link, port, _)| (link, port)), |port| {
+            for worker in workers {
+                let counters = worker.counters.ports.get(usize::from(port));
+                counters.into_iter().for_each(PortCounters::forget_device);
+            }
             self.counted_in_all(port, workers, &self.received_xdp())
         });
         self.history.numbers = numbers;

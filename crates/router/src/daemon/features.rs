@@ -125,6 +125,10 @@ impl Features {
         // Any change of a link makes a new table.
         let ports = control.forwarding().ports.clone();
         if self.ports.as_ref().is_none_or(|seen| !Arc::ptr_eq(seen, &ports)) {
+            // What was sampled until now is of those that had the numbers.
+            if self.ports.is_some() {
+                self.note_sampled();
+            }
             let names: Vec<(u16, &str)> =
                 control.links().map(|(_, port, state)| (port, &*state.name)).collect();
             self.states.follow(&names);
@@ -138,6 +142,15 @@ impl Features {
             }
         }
         Vec::new()
+    }
+
+    /// Notes what the XDP datapath has sampled so far, in sum over all processors.
+    pub(super) fn note_sampled(&self) {
+        if let Some((forwarder, sampling)) =
+            self.forwarder.as_ref().zip(self.states.of::<Sampling>())
+        {
+            forwarder.sampled().into_iter().for_each(|(port, all)| sampling.note_xdp(port, all));
+        }
     }
 
     /// Notes what the XDP datapath does without; returns what is not known yet.
@@ -191,6 +204,7 @@ impl Features {
         control: &Control,
     ) -> (FeatureSettings, Vec<String>) {
         let Prepared { wanted, made, unshared, .. } = prepared;
+        self.note_sampled();
         made.go_on_with(&self.states);
         let old = std::mem::replace(&mut self.states, made);
         self.ports = None;

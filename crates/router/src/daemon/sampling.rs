@@ -34,6 +34,9 @@ const MOST: usize = 1024;
 /// Longest time that a sample waits for others of its datagram: sFlow allows a second.
 const LONGEST_WAIT: Duration = Duration::from_millis(200);
 
+/// Time between two sums of what the XDP datapath has sampled while there are samples: each is a sum over all processors and ports.
+const BETWEEN_SUMS: Duration = Duration::from_millis(100);
+
 /// Time until a socket that could not be opened, or that failed, is opened again.
 const OPEN_AGAIN: Duration = Duration::from_secs(2);
 
@@ -53,6 +56,23 @@ pub(super) struct Seen<'a> {
 pub(super) struct Reports {
     sinks: Vec<Sink>,
     as_tables: AsTables,
+    sums: Sums,
+}
+
+/// When the counts of the XDP datapath were summed up last.
+#[derive(Default)]
+struct Sums(Option<Instant>);
+
+impl Sums {
+    /// Whether they are wanted: where counters are due, or for a sample where the last sums are old. They are made then.
+    fn are_due(&mut self, now: Instant, counters: bool) -> bool {
+        let old = self.0.is_none_or(|last| now.saturating_duration_since(last) >= BETWEEN_SUMS);
+        let due = counters || old;
+        if due {
+            self.0 = Some(now);
+        }
+        due
+    }
 }
 
 /// One collector.
@@ -93,12 +113,15 @@ impl Reports {
             return;
         };
         self.follow(sampling.collectors(), now);
-        let Self { sinks, as_tables } = self;
+        let Self { sinks, as_tables, sums } = self;
         as_tables.turn();
         let time = time(seen.uptime);
         sinks.iter_mut().for_each(|sink| sink.open(now));
         let mut world = World::new(seen, &sampling);
         let counters = sinks.iter().any(|sink| sink.next_counters <= now);
+        if counters && sums.are_due(now, true) {
+            seen.features.note_sampled();
+        }
         let counters = if counters { world.counters() } else { Vec::new() };
         for sink in sinks.iter_mut().filter(|sink| sink.next_counters <= now) {
             sink.next_counters = now + Duration::from_secs(sink.collector.counters_s.into());
@@ -107,10 +130,6 @@ impl Reports {
                 counters.iter().for_each(|sample| exporter.counters(sample, time, send));
             });
             sink.flush(time);
-        }
-        let forwarder = seen.interfaces.forwarder();
-        if let Some(forwarder) = forwarder {
-            forwarder.sampled().into_iter().for_each(|(port, all)| sampling.set_xdp(port, all));
         }
         let mut report = |sample: &Sample| {
             let flow = world.flow(sample);
@@ -132,8 +151,13 @@ impl Reports {
             }
         };
         let taken = sampling.take(MOST, &mut report);
-        if let Some(forwarder) = forwarder {
-            forwarder.take_samples(MOST - taken, report);
+        if let Some(forwarder) = seen.interfaces.forwarder() {
+            forwarder.take_samples(MOST - taken, |sample| {
+                if sums.are_due(now, false) {
+                    seen.features.note_sampled();
+                }
+                report(sample);
+            });
         }
         for sink in sinks.iter_mut().filter(|sink| sink.flush.is_some_and(|due| due <= now)) {
             sink.flush(time);
@@ -379,5 +403,22 @@ fn unspecified(like: IpAddr) -> IpAddr {
     match like {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_of_xdp_are_summed_up_when_they_are_wanted() {
+        let (mut sums, begin) = (Sums::default(), Instant::now());
+        let at = |turn: u32| begin + turn * Duration::from_millis(10);
+        // Counters each second: the turns between have no sums.
+        let due = (0..300).filter(|turn| turn % 100 == 0 && sums.are_due(at(*turn), true));
+        assert_eq!(due.count(), 3);
+        // With samples in each turn, ten times a second.
+        let due = (300..400).filter(|turn| sums.are_due(at(*turn), false));
+        assert_eq!(due.count(), 10);
     }
 }

@@ -16,6 +16,7 @@ mod tests;
 pub use as_numbers::AsNumbers;
 pub use settings::{Collector, Protocol, Settings};
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -87,6 +88,15 @@ impl Sampled {
             lost: self.lost.wrapping_add(other.lost),
         }
     }
+
+    /// What was counted since `before`.
+    fn since(self, before: Self) -> Self {
+        Self {
+            packets: self.packets.saturating_sub(before.packets),
+            samples: self.samples.saturating_sub(before.samples),
+            lost: self.lost.saturating_sub(before.lost),
+        }
+    }
 }
 
 /// Counts of one worker.
@@ -106,7 +116,7 @@ struct Interface {
     hits: PerWorker<Hits>,
     /// What was counted in the graph before this one was made.
     before: Mutex<Sampled>,
-    /// What the XDP datapath has counted so far.
+    /// What the XDP datapath has counted of it so far, under whatever port numbers.
     xdp: Mutex<Sampled>,
 }
 
@@ -155,6 +165,8 @@ pub struct Sampling {
     /// For each port the number of its interface and one more, or 0.
     ports: Arc<PortWords>,
     queue: Arc<Queue>,
+    /// What the XDP datapath had counted of each port when that was noted last: a number is used again for other interfaces.
+    noted: Arc<Mutex<BTreeMap<u16, Sampled>>>,
 }
 
 impl Sampling {
@@ -184,6 +196,7 @@ impl Sampling {
             collectors,
             ports: Arc::new(PortWords::all(0)),
             queue,
+            noted: before.map(|known| known.noted.clone()).unwrap_or_default(),
         }
     }
 
@@ -221,10 +234,13 @@ impl Sampling {
         self.at(port).map_or(0, |one| u16::try_from(one.rate).expect("rates have 16 bits"))
     }
 
-    /// Notes what the XDP datapath has counted of a port so far.
-    pub fn set_xdp(&self, port: u16, counts: Sampled) {
+    /// Notes what the XDP datapath has counted of a port so far: what is new since the last call is of the interface that has
+    /// the port.
+    pub fn note_xdp(&self, port: u16, counts: Sampled) {
+        let before = value(&self.noted).insert(port, counts).unwrap_or_default();
         if let Some(one) = self.at(port) {
-            *value(&one.xdp) = counts;
+            let mut xdp = value(&one.xdp);
+            *xdp = xdp.plus(counts.since(before));
         }
     }
 

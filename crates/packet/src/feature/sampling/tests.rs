@@ -209,10 +209,31 @@ fn another_configuration_continues_counts_and_queue() {
     // The XDP datapath counts on: what it had counted is not counted twice.
     second.follow(&[(0, "a")]);
     assert_eq!([0, 1].map(|port| second.rate(port)), [2, 0]);
-    second.set_xdp(0, Sampled { packets: 1000, samples: 500, lost: 3 });
+    second.note_xdp(0, Sampled { packets: 1000, samples: 500, lost: 3 });
     let third = made(&[("a", 3)], Some(&second));
     third.go_on_with(&*second);
     assert_eq!(third.of("a"), Some((3, Sampled { packets: 1096, samples: 596, lost: 3 })));
     let none = made(&[], Some(&second));
     assert!(!none.runs(crate::feature::row::FeatureArc::Ingress), "counters alone");
+}
+
+/// A port number is used again once its interface is gone, and an interface that comes back has another one.
+#[test]
+fn counts_of_xdp_are_of_the_interface_that_had_the_port() {
+    let sampling = made(&[("a", 100), ("b", 100)], None);
+    let counts = |packets| Sampled { packets, samples: packets / 10, lost: 0 };
+    sampling.follow(&[(7, "a")]);
+    sampling.note_xdp(7, counts(100));
+    sampling.note_xdp(8, counts(30));
+    sampling.follow(&[(7, "b"), (9, "a"), (8, "x")]);
+    for (port, packets) in [(7, 150), (9, 20), (7, 160), (8, 70)] {
+        sampling.note_xdp(port, counts(packets));
+    }
+    let of = |sampling: &Sampling, name| sampling.of(name).unwrap().1;
+    assert_eq!((of(&sampling, "a"), of(&sampling, "b")), (counts(120), counts(60)));
+    // Another configuration continues.
+    let other = made(&[("a", 100), ("b", 50)], Some(&sampling));
+    other.follow(&[(7, "b"), (9, "a")]);
+    other.note_xdp(7, counts(200));
+    assert_eq!((of(&other, "a"), of(&other, "b")), (counts(120), counts(100)));
 }

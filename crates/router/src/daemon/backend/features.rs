@@ -48,6 +48,7 @@ impl View<'_> {
             let known = FEATURES.iter().filter(|row| !row.columns.is_empty()).map(|row| row.name);
             ApiError::at(Code::NotFound, "name", unknown("feature with rows", name, known))
         })?;
+        self.graph.features.note_sampled();
         let states = self.graph.features.states().clone();
         // Sums over the counters of all workers: beside routes and packets.
         Ok(Box::new(move || {

@@ -60,6 +60,7 @@ impl View<'_> {
     }
 
     fn sampled(&self) -> Vec<(String, [u64; 3])> {
+        self.graph.features.note_sampled();
         let sampling = self.graph.features.states().of::<Sampling>();
         let interfaces = sampling.iter().flat_map(|sampling| sampling.interfaces());
         let counts = |Sampled { packets, samples, lost }| [packets, samples, lost];

@@ -26,7 +26,7 @@ const CONTENT: usize = 300;
 const AS_TABLE: &str = "10.0.1.0/24 64500\n198.51.0.0/16 1\n198.51.100.0/24 AS64501 # beyond\n\
                         fd01::/64 64500\n2001:db8::/32 4200000001\n";
 
-/// AS numbers by that table of [`BEYOND`]; the source has 64500.
+/// The AS numbers by that table of [`BEYOND`]; the source has 64500.
 const BEYOND_AS: [u64; 2] = [64_501, 4_200_000_001];
 
 struct Lab {

@@ -126,7 +126,7 @@ pub struct Routed {
     pub source_len: u8,
     /// Length of the prefix that the destination is in; 0 without a route.
     pub destination_len: u8,
-    /// AS numbers of source and destination, 0 where one is not known; `None` without a table of them.
+    /// The AS numbers of source and destination, 0 where one is not known; `None` without a table of them.
     pub as_numbers: Option<[u32; 2]>,
 }
 

@@ -549,6 +549,24 @@ mod tests {
     }
 
     #[test]
+    fn packets_of_sources_are_answered() {
+        let data = r"\<45000020 00000000 4011742a 0a010002 02000002 00010002 000c0000 61626364>";
+        for source in ["InfiniteSource(DATA", "RatedSource(DATA", "TimedSource(1ms, DATA"] {
+            let text = format!(
+                "{source} {data}, LIMIT 1) -> CheckIPHeader(CHECKSUM false) -> ICMPError(9.9.9.9, 3, 0)
+                 -> c :: Counter -> ICMPError(9.9.9.9, 3, 0) -> again :: Counter -> Discard"
+            );
+            let mut rig = crate::testing::Rig::new(&crate::testing::World::new(), &text);
+            for _ in 0..3 {
+                rig.bench.now_ns += 1_000_000;
+                rig.poll();
+            }
+            let counts = ["c.count", "again.count"].map(|name| rig.read(name));
+            assert_eq!(counts, ["1", "0"], "{source}: and none about an error");
+        }
+    }
+
+    #[test]
     fn a_redirect_names_the_gateway() {
         let stage = &mut Stage::default();
         let gateways = |left: &Option<Left>| left.as_ref().map(|l| l.frame[20..28].to_vec());

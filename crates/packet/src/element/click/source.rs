@@ -11,15 +11,15 @@
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::element::support::allowance::{Allowance, Budget, Unit};
+use crate::element::support::allowance::{Allowance, Budget, Rate, Unit};
 use crate::element::support::resets::Resets;
-use crate::element::support::setting::Setting;
-use crate::element::support::stop::Stop;
+use crate::element::support::setting::{Setting, value};
+use crate::element::support::stop::{EndCall, Stop};
 use crate::frame::counters::{Count, PerWorker};
-use crate::frame::{BATCH, Batch, FLAG_GENERATED, HEADROOM, Packet};
+use crate::frame::{BATCH, Batch, FLAG_COPY, FLAG_GENERATED, HEADROOM, Packet};
 use crate::graph::{Context, Element, ElementClass, Inputs, Made, Setup};
 use crate::handler::Handler;
-use crate::language::{Arg, ClassSpec, ConfigError, unquote};
+use crate::language::{Arg, Bandwidth, ClassSpec, ConfigError, unquote};
 
 pub(crate) const CLASS: ElementClass = ElementClass {
     spec: spec("InfiniteSource"),
@@ -30,16 +30,19 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         let burst = setup.args.optional("BURST");
         let active = setup.args.optional("ACTIVE");
         let length = setup.args.keyword("LENGTH");
+        let datasize = setup.args.keyword("DATASIZE");
         let stop = setup.args.keyword("STOP");
+        let end = EndCall::read(setup);
         let stamped = setup.args.keyword("TIMESTAMP");
         setup.args.finish()?;
-        let (limit, active, length) = (limit?, active?, length?);
+        let (limit, active, length) = (limit?, active?, length?.or(datasize?));
         let content = Content { random: None, stamped: stamped?.unwrap_or(true) };
-        let given = Given { data, limit, active, length, stop: stop?.unwrap_or(false), content };
+        let stop = stop?.unwrap_or(false);
+        let given = Given { data, limit, active, length, stop, end: end?, content };
         let burst = Setting::<u32>::new(burst?.unwrap_or(1));
         let each = burst.clone();
         let made = configure(setup, given, move || Pace::Round(each.clone()))?;
-        Ok(burst.handled(made, "burst"))
+        Ok(burst.handled(burst.handled(made, "burst"), "burstsize"))
     },
 };
 
@@ -53,13 +56,15 @@ pub(crate) const RANDOM: ElementClass = ElementClass {
         let active = setup.args.optional("ACTIVE");
         let stop = setup.args.keyword("STOP");
         let seed = setup.args.keyword("SEED");
+        let end = EndCall::read(setup);
+        let stamped = setup.args.keyword("TIMESTAMP");
         setup.args.finish()?;
         let (limit, active, length) = (limit?, active?, Some(length?));
         // A state of zeros would stay one.
         let random = Some(seed?.unwrap_or(1_u64).max(1));
-        let content = Content { random, stamped: false };
+        let content = Content { random, stamped: stamped?.unwrap_or(false) };
         let stop = stop?.unwrap_or(false);
-        let given = Given { data: None, limit, active, length, stop, content };
+        let given = Given { data: None, limit, active, length, stop, end: end?, content };
         let burst = Setting::<u32>::new(burst?.unwrap_or(1));
         let each = burst.clone();
         let made = configure(setup, given, move || Pace::Round(each.clone()))?;
@@ -77,16 +82,23 @@ pub(crate) const RATED: ElementClass = ElementClass {
         let active = setup.args.optional("ACTIVE");
         let length = setup.args.keyword("LENGTH");
         let least = setup.args.keyword::<usize>("DATASIZE");
+        let bandwidth = setup.args.keyword::<Bandwidth>("BANDWIDTH");
         let stop = setup.args.keyword("STOP");
+        let end = EndCall::read(setup);
         setup.args.finish()?;
         let bytes = data.as_ref().map_or(USUAL.len(), |data: &Arg<'_>| data.bytes().len());
         // What is there is not cut for it.
         let length = length?.or(least?.map(|least| least.max(bytes)));
         let (limit, active, stop) = (limit?, active?, stop?.unwrap_or(false));
         let allowance = allowance?;
+        if let Some(Bandwidth { bytes_per_s }) = bandwidth? {
+            let each = length.unwrap_or(bytes).max(1) as u64;
+            let rate = Rate::of_packets(bytes_per_s / each);
+            allowance.set(rate).map_err(|words| setup.args.refuse_all(&words))?;
+        }
         let each = allowance.clone();
         let content = Content { random: None, stamped: true };
-        let given = Given { data, limit, active, length, stop, content };
+        let given = Given { data, limit, active, length, stop, end: end?, content };
         Ok(allowance.handled(configure(setup, given, move || Pace::Rated(each.budget()))?))
     },
 };
@@ -103,6 +115,8 @@ struct Given<'a> {
     length: Option<usize>,
     /// The router ends when the last packet is made.
     stop: bool,
+    /// What is called then.
+    end: Option<EndCall>,
     content: Content,
 }
 
@@ -131,7 +145,7 @@ fn configure(
     given: Given<'_>,
     pace: impl Fn() -> Pace + Send + Sync + 'static,
 ) -> Result<Made, ConfigError> {
-    let Given { data, limit, active, length, stop, content } = given;
+    let Given { data, limit, active, length, stop, end, content } = given;
     let limit = Setting::new(limit.unwrap_or(-1));
     let active = Setting::new(active.unwrap_or(true));
     let data = data.as_ref().map_or_else(|| USUAL.into(), |data: &Arg<'_>| data.bytes());
@@ -141,16 +155,15 @@ fn configure(
         return Err(setup.args.refuse_all(&words));
     }
     let data = padded(&data, length);
-    Ok(assemble(setup, data, &limit, &active, stop, content, pace))
+    Ok(assemble(setup, data, (&limit, &active), (stop, end), content, pace))
 }
 
 /// A source of packets of these bytes.
 fn assemble(
     setup: &mut Setup<'_>,
     data: Arc<[u8]>,
-    limit: &Setting<i64>,
-    active: &Setting<bool>,
-    stop: bool,
+    (limit, active): (&Setting<i64>, &Setting<bool>),
+    (stop, end): (bool, Option<EndCall>),
     content: Content,
     pace: impl Fn() -> Pace + Send + Sync + 'static,
 ) -> Made {
@@ -173,12 +186,12 @@ fn assemble(
             active: active.clone(),
             count: counts.add(instance),
             resets: resets.instance(),
-            stop: Stop::new(stop.clone()),
+            stop: Stop::new(stop.clone()).calling(end.clone()),
             content,
         }
     });
     let made = if waits { made.waits_for_room() } else { made };
-    let made = made.polled().counter("count", &counts);
+    let made = made.polled().task().counter("count", &counts);
     let made = data.handled(resets.handled(made, "reset"));
     limit.handled(active.handled(made, "active"), "limit")
 }
@@ -199,12 +212,19 @@ pub(crate) fn of_bytes(
         None => {
             let burst = Setting::new(u32::try_from(BATCH).unwrap_or(u32::MAX));
             let pace = move || Pace::Round(burst.clone());
-            assemble(setup, data.into(), &limit, &active, false, content, pace)
+            assemble(setup, data.into(), (&limit, &active), (false, None), content, pace)
         }
         Some(allowance) => {
             let each = allowance.clone();
             let pace = move || Pace::Rated(each.budget());
-            allowance.handled(assemble(setup, data.into(), &limit, &active, false, content, pace))
+            allowance.handled(assemble(
+                setup,
+                data.into(),
+                (&limit, &active),
+                (false, None),
+                content,
+                pace,
+            ))
         }
     }
 }
@@ -264,8 +284,23 @@ impl Data {
         }
     }
 
-    /// Adds the handlers that read and write them.
+    /// Adds the handlers that read and write them, and how many they are.
     fn handled(&self, made: Made) -> Made {
+        let made = ["length", "datasize"].into_iter().fold(made, |made, name| {
+            let [read, write] = [(); 2].map(|()| self.shared.clone());
+            let change = self.changed.request();
+            made.handler(Handler::read(name, move || Self::shared(&read).len().to_string()))
+                .handler(Handler::write(name, move |text| {
+                    let length = value::<u16>(text)?;
+                    if length > LONGEST {
+                        return Err(format!("packets have at most {LONGEST} bytes"));
+                    }
+                    let mut data = Self::shared(&write);
+                    *data = padded(&data, Some(length.into()));
+                    change();
+                    Ok(())
+                }))
+        });
         let [read, write] = [(); 2].map(|()| self.shared.clone());
         let change = self.changed.request();
         made.handler(Handler::read("data", move || {
@@ -371,7 +406,7 @@ impl Source {
                 None => packet.bytes_mut().copy_from_slice(&self.data.bytes),
                 Some(state) => scatter(packet.bytes_mut(), state),
             }
-            packet.meta.flags |= FLAG_GENERATED;
+            packet.meta.flags |= FLAG_GENERATED | FLAG_COPY;
             if self.content.stamped {
                 stamp(&mut packet, cx.now_ns);
             }
@@ -523,6 +558,32 @@ mod tests {
         assert_eq!((sent, rig.read("s.count")), (vec![4, 2, 0], "9".into()));
         rig.write("s.limit", "-1");
         assert_eq!((rig.poll().len(), rig.read("s.burst")), (4, "4".into()));
+    }
+
+    #[test]
+    fn the_last_packet_may_call_a_handler() {
+        let text = "InfiniteSource(LIMIT 2, END_CALL c.reset 1) -> c :: Counter -> ToDevice(a);
+            RandomSource(5, 1, TIMESTAMP true, END_CALL d.reset) -> d :: Counter -> ToDevice(a)";
+        let mut rig = Rig::new(&World::new(), text);
+        rig.poll();
+        assert_eq!(["c.count", "d.count"].map(|name| rig.read(name)), ["1", "1"]);
+        (0..5).for_each(|_| drop(rig.poll()));
+        assert_eq!(["c.count", "d.count"].map(|name| rig.read(name)), ["0", "0"]);
+    }
+
+    #[test]
+    fn lengths_and_bandwidths_are_given_and_changed() {
+        let text = "s :: RatedSource(\\<07 08>, BANDWIDTH 8kbps, LENGTH 100) -> Discard;
+            i :: InfiniteSource(\\<07 08>, LIMIT 3, DATASIZE 3) -> ToDevice(a)";
+        let mut rig = Rig::new(&World::new(), text);
+        assert_eq!(
+            ["s.rate", "s.length", "i.datasize"].map(|name| rig.read(name)),
+            ["10", "100", "3"]
+        );
+        rig.write("i.length", "4");
+        rig.write("i.burstsize", "2");
+        let frames: Vec<_> = rig.poll().into_iter().map(|(_, frame)| frame).collect();
+        assert_eq!(frames, [[7, 8, 7, 7], [7, 8, 7, 7]]);
     }
 
     #[test]

@@ -34,7 +34,6 @@ pub struct Rate {
 
 impl Rate {
     /// So many packets a second.
-    #[cfg(feature = "click")]
     pub(crate) fn of_packets(a_second: u64) -> Self {
         Self { unit: Unit::Packets, a_second }
     }

@@ -36,7 +36,8 @@ pub const FLAG_GENERATED: u8 = 1;
 pub const FLAG_LINK_MULTICAST: u8 = 2;
 /// Its source is to become that of the port by which it leaves.
 pub const FLAG_FIX_SOURCE: u8 = 4;
-/// A copy of a received packet: made here, but what is wrong with it is its sender's doing.
+/// Made here, but not in the router's name: a copy of a received packet, or what a source of a graph made. What is wrong
+/// with it is its sender's doing.
 pub const FLAG_COPY: u8 = 8;
 /// Times it went round inside the router, in the top four bits.
 pub const ROUNDS_SHIFT: u8 = 4;
@@ -48,7 +49,7 @@ impl Meta {
         Self { port, network, flags: FLAG_GENERATED, ..Self::default() }
     }
 
-    /// Whether it speaks for the router itself: made here, and no copy of a received packet.
+    /// Whether it speaks for the router itself: made here, and neither a copy of a received packet nor of a source.
     #[inline]
     pub fn is_ours(&self) -> bool {
         self.flags & (FLAG_GENERATED | FLAG_COPY) == FLAG_GENERATED

@@ -19,7 +19,7 @@ use crate::element::support::setting::{Setting, value};
 use crate::element::support::stop::Stop;
 use crate::frame::wire::Ip4;
 use crate::frame::wire::icmp::PROTOCOL_ICMP;
-use crate::frame::{Batch, DropReason, FLAG_GENERATED, Hop};
+use crate::frame::{Batch, DropReason, FLAG_COPY, FLAG_GENERATED, Hop};
 use crate::graph::{Context, Element, ElementClass, Inputs, Made, Setup};
 use crate::handler::Handler;
 use crate::language::{ClassSpec, ConfigError};
@@ -272,7 +272,7 @@ impl Pings {
         }
         times.sent_ns[usize::from(number) % KEPT] = cx.now_ns.max(1);
         drop(times);
-        packet.meta.flags |= FLAG_GENERATED;
+        packet.meta.flags |= FLAG_GENERATED | FLAG_COPY;
         (packet.meta.network, packet.meta.hop) = (0, Hop::NONE);
         if batch.push(packet).is_ok() {
             cx.counters.generated.add(1);

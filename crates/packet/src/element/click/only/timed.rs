@@ -12,7 +12,7 @@ use crate::element::support::resets::Resets;
 use crate::element::support::setting::{Setting, Time};
 use crate::element::support::stop::Stop;
 use crate::frame::counters::{Count, PerWorker};
-use crate::frame::{BATCH, Batch, DropReason, FLAG_GENERATED};
+use crate::frame::{BATCH, Batch, DropReason, FLAG_COPY, FLAG_GENERATED};
 use crate::graph::{Context, Element, ElementClass, Inputs, Made};
 use crate::language::ClassSpec;
 
@@ -104,7 +104,7 @@ impl Element for Source {
         let Some(mut packet) = cx.pool.alloc() else { return };
         if packet.set_len(self.data.len()) {
             packet.bytes_mut().copy_from_slice(&self.data);
-            packet.meta.flags |= FLAG_GENERATED;
+            packet.meta.flags |= FLAG_GENERATED | FLAG_COPY;
             stamp(&mut packet, cx.now_ns);
             cx.counters.generated.add(1);
             self.count.add(1);

@@ -1,2 +1,0 @@
-elementclass Pass { input -> output }
-elementclass Pass { input -> Counter -> output }

@@ -55,7 +55,8 @@ use fingerpost_route::Mac;
 
 use super::field::{Field, Layer, part};
 use super::names::{
-    DSCPS, ICMP_TYPES, ICMP6_TYPES, Names, PORTS, PROTOCOLS, TCP_FLAGS, number as number_of,
+    DSCPS, ICMP_TYPES, ICMP6_TYPES, Names, PROTOCOLS, TCP_FLAGS, number as number_of,
+    port as port_of,
 };
 use super::program::{Expr, Test};
 use super::{FilterError, offset_in};
@@ -382,7 +383,7 @@ impl<'a> Parser<'a> {
         if value.contains('/') || address(value).is_some() || Mac::read(value).is_ok() {
             return true;
         }
-        let ports = || number_of(PORTS, value).is_some();
+        let ports = || port_of(value, false).is_some();
         match transport {
             Some("tcp") => number_of(TCP_FLAGS, value).is_some() || ports(),
             Some("udp" | "tcpudp") => ports(),
@@ -539,7 +540,8 @@ impl<'a> Parser<'a> {
         };
         match last.kind {
             Some(Kind::Port)
-                if named(PORTS) && !matches!(said.transport, Some("icmp" | "icmp6")) =>
+                if (number || port_of(value, false).is_some())
+                    && !matches!(said.transport, Some("icmp" | "icmp6")) =>
             {
                 said.direction = said.direction.or(last.direction);
                 said.transport = said.transport.or(last.transport);
@@ -570,7 +572,10 @@ impl<'a> Parser<'a> {
         // A name that means several things has to stand behind a word that selects one.
         let kinds = [
             (known(PROTOCOLS) && said.transport.is_none(), Kind::Proto),
-            (known(PORTS) && (of_tcp || said.transport == Some("udp")), Kind::Port),
+            (
+                port_of(value, false).is_some() && (of_tcp || said.transport == Some("udp")),
+                Kind::Port,
+            ),
             (known(TCP_FLAGS) && of_tcp, Kind::TcpFlag),
             (known(names) && of_icmp, Kind::IcmpType),
         ];
@@ -684,7 +689,11 @@ impl<'a> Parser<'a> {
                 ends(direction, relation, |src| contrary(relation, at_link(src, mac)))
             }
             Kind::Port => {
-                let port = number_in(PORTS, 0xffff)?;
+                let named = port_of(value, said.transport == Some("udp"));
+                let read = named
+                    .or_else(|| u16::read(value).ok())
+                    .ok_or_else(|| self.expected_at(value, "a number up to 65535 or a known name"));
+                let port = u32::from(read?);
                 let mask = said.mask.unwrap_or(0xffff);
                 let ports = ends(direction, relation, |src| {
                     let field = if src { Field::SrcPort } else { Field::DstPort };
@@ -790,6 +799,11 @@ impl<'a> Parser<'a> {
         }
         // A name of `AddressInfo`, or of an interface, stands for its network.
         if let Ok(prefix) = Prefix::<u32>::read(&format!("{value}:ipnet")) {
+            return Ok((Ipv4Addr::from_bits(prefix.addr()).into(), prefix.len()));
+        }
+        if value.contains(':')
+            && let Ok(prefix) = Prefix::<u32>::read(value)
+        {
             return Ok((Ipv4Addr::from_bits(prefix.addr()).into(), prefix.len()));
         }
         Err(self.expected_at(value, wanted(Some(Kind::Net))))

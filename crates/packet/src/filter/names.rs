@@ -6,7 +6,8 @@
 use crate::frame::wire::icmp::{PROTOCOL_ICMP, PROTOCOL_ICMPV6};
 use crate::frame::wire::protocol;
 #[cfg(feature = "click")]
-use crate::language::Value as _;
+use crate::language::Value;
+use crate::language::ports;
 
 /// Names, and what they stand for.
 pub(crate) type Names = [(&'static str, u16)];
@@ -21,6 +22,31 @@ pub(crate) fn number(names: &Names, name: &str) -> Option<u16> {
 pub(crate) fn protocol(text: &str) -> Option<u8> {
     let named = number(PROTOCOLS, &text.to_ascii_lowercase());
     named.and_then(|number| u8::try_from(number).ok()).or_else(|| u8::read(text).ok())
+}
+
+/// Number of a port that a name of `PortInfo` or a well-known name stands for.
+pub(crate) fn port(name: &str, udp_first: bool) -> Option<u16> {
+    ports::named(name, udp_first).or_else(|| number(PORTS, name))
+}
+
+/// A port, as a number or by its name.
+#[cfg(feature = "click")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Port(pub(crate) u16);
+
+#[cfg(feature = "click")]
+impl std::fmt::Display for Port {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[cfg(feature = "click")]
+impl Value for Port {
+    fn read(text: &str) -> Result<Self, String> {
+        // Elements that take one port alone are mostly about UDP.
+        port(text, true).map_or_else(|| u16::read(text), Ok).map(Self)
+    }
 }
 
 pub(crate) const PROTOCOLS: &Names = &[
@@ -43,7 +69,7 @@ pub(crate) const PROTOCOLS: &Names = &[
     ("udplite", protocol::UDP_LITE as u16),
 ];
 
-pub(super) const PORTS: &Names = &[
+const PORTS: &Names = &[
     ("echo", 7),
     ("discard", 9),
     ("ftp-data", 20),

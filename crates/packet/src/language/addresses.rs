@@ -2,15 +2,16 @@
 //!
 //! Source: Click's `AddressInfo`. `NAME:ip`, `NAME:ipnet`, `NAME:bcast` and `NAME:eth` name which is meant; `NAME` is what the
 //! argument wants, and an address where that is a prefix. The name of an interface of the host stands for its addresses, and
-//! `NAME:gw` for the gateway of its default route. Names are those of the configuration that this thread planned
-//! last: handlers that other threads call know none of them.
+//! `NAME:gw` for the gateway of its default route. A name holds in the
+//! compound that declares it and those inside. Names are those of the configuration that this thread planned last:
+//! handlers that other threads call know none of them.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::net::Ipv4Addr;
 
 use fingerpost_route::Mac;
 
+use super::scoped::{self, Scoped};
 use super::value::Around;
 use super::{Arg, Configuration, Problems};
 
@@ -33,15 +34,18 @@ pub type Interfaces = fn(&str) -> Option<Named>;
 
 thread_local! {
     static INTERFACES: Cell<Interfaces> = const { Cell::new(|_| None) };
-    static NAMES: RefCell<HashMap<String, Named>> = RefCell::default();
+    static NAMES: RefCell<Scoped<Named>> = RefCell::default();
 }
 
 /// Makes the names of a configuration known.
 pub(crate) fn declare(configuration: &Configuration, interfaces: Interfaces) {
     INTERFACES.set(interfaces);
-    NAMES.with_borrow_mut(HashMap::clear);
-    let classes = configuration.elements().iter().map(|element| element.class.name);
-    for (number, _) in classes.enumerate().filter(|(_, name)| *name == CLASS_NAME) {
+    NAMES.with_borrow_mut(Scoped::clear);
+    for (number, element) in configuration.elements().iter().enumerate() {
+        if element.class.name != CLASS_NAME {
+            continue;
+        }
+        scoped::enter(&element.name);
         let mut problems = Problems::default();
         let mut args = configuration.args(number, &mut problems);
         while let Some(arg) = args.next_of_any() {
@@ -49,13 +53,14 @@ pub(crate) fn declare(configuration: &Configuration, interfaces: Interfaces) {
             let _ = add(&arg);
         }
     }
+    scoped::enter("");
 }
 
 /// Adds one name with its addresses.
 pub(crate) fn add(arg: &Arg<'_>) -> Result<(), String> {
     let mut words = arg.words();
     let name: String = words.next().ok_or("a name and its addresses are missing")?.value()?;
-    let mut named = NAMES.with_borrow(|names| names.get(&name).copied().unwrap_or_default());
+    let mut named = NAMES.with_borrow_mut(|names| *names.own(&name));
     for word in words {
         if let Ok(own) = word.value::<Around<u32>>() {
             named.own = Some(own);
@@ -65,13 +70,13 @@ pub(crate) fn add(arg: &Arg<'_>) -> Result<(), String> {
             return Err(format!("`{}` is no address", word.raw()));
         }
     }
-    NAMES.with_borrow_mut(|names| names.insert(name, named));
+    NAMES.with_borrow_mut(|names| *names.own(&name) = named);
     Ok(())
 }
 
 fn find(text: &str) -> Option<(Named, &str)> {
     let (name, kind) = text.split_once(':').unwrap_or((text, ""));
-    let named = NAMES.with_borrow(|names| names.get(name).copied());
+    let named = NAMES.with_borrow(|names| names.find(name));
     let named = named.or_else(|| INTERFACES.get()(name))?;
     Some((named, kind))
 }
@@ -128,5 +133,33 @@ mod tests {
         let sent = rig.receive("a", &[&[7]]);
         assert_eq!(sent[0].1[..12], [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1]);
         assert!(Ipv4Addr::read("other").is_err() && Mac::read("lan:ip").is_err());
+    }
+
+    #[test]
+    fn prefixes_are_named_in_filters() {
+        let text = "AddressInfo(lan 1.2.3.4/20); FromDevice(in) -> MarkIPHeader(14)
+            -> c :: IPClassifier(src net lan:ipnet, -) -> ToDevice(a); c [1] -> ToDevice(b)";
+        let mut rig = Rig::new(&World::new(), text);
+        let mut to = |src| {
+            let frame = crate::testing::frame_v4(src, "9.9.9.9", 64, 17, &[0; 8]);
+            rig.receive("in", &[&frame])[0].0.clone()
+        };
+        assert_eq!([to("1.2.15.255"), to("1.2.16.1")], ["a", "b"]);
+    }
+
+    #[test]
+    fn names_hold_in_their_compound() {
+        let compound =
+            "elementclass A { AddressInfo(a 1.0.0.1); input -> s :: SetIPAddress(a) -> output }";
+        let used = |text: &str| {
+            crate::Plan::read("f", &format!("{compound} {text}"), crate::ELEMENTS)
+                .map(|_| ())
+                .is_ok()
+        };
+        assert!(used("Idle -> A -> Discard"));
+        assert!(!used("Idle -> A -> SetIPAddress(a) -> Discard"));
+        assert!(used("AddressInfo(a 2.0.0.1); Idle -> A -> SetIPAddress(a) -> Discard"));
+        let outer = "AddressInfo(b 2.0.0.1); elementclass B { input -> SetIPAddress(b) -> output } Idle -> B -> Discard";
+        assert!(used(outer), "of the compounds around it");
     }
 }

@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use fingerpost_route::Mac;
 
+#[cfg(feature = "click")]
+use crate::filter::names::Port;
 use crate::graph::Made;
 use crate::handler::Handler;
 use crate::language::Value;
@@ -122,6 +124,16 @@ impl Word for Time {
     }
     fn of_word(word: u64) -> Self {
         Self { ns: word }
+    }
+}
+
+#[cfg(feature = "click")]
+impl Word for Port {
+    fn to_word(self) -> u64 {
+        self.0.into()
+    }
+    fn of_word(word: u64) -> Self {
+        Self(u16::of_word(word))
     }
 }
 

@@ -162,13 +162,14 @@ fn usual_annotation(setup: &mut Setup<'_>) -> Result<(), ConfigError> {
 }
 
 /// Address that a packet goes by: that of its gateway, or its destination.
-fn gone_by(gateways: &Gateways, batch: &Batch, i: usize) -> Option<Ipv4Addr> {
+pub(super) fn gone_by(gateways: &Gateways, batch: &Batch, i: usize) -> Option<Ipv4Addr> {
     let meta = batch.meta()[i];
     match gateways.get(meta.hop.gateway()) {
         Some(IpAddr::V4(addr)) => Some(addr),
         Some(IpAddr::V6(_)) => None,
         None => {
-            Ip4::at(batch.bytes(i), meta.network.into()).map(|ip| Ipv4Addr::from_bits(ip.dst()))
+            let ip = Ip4::at(batch.bytes(i), meta.network.into()).filter(|ip| ip.version() == 4);
+            ip.map(|ip| Ipv4Addr::from_bits(ip.dst()))
         }
     }
 }

@@ -2,20 +2,24 @@
 //! `ICMPIPEncap(SRC, DST)`.
 //!
 //! Source: Click's elements of these names. The TTL is 250 (`TTL`), the type of service that of `TOS` or `DSCP`; each
-//! packet has an identification of its own. `CHECKSUM false` leaves the checksum of UDP out. The network header is the
+//! packet has an identification of its own. `DST_ANNO` in the place of `DST` is the destination that the packet's annotation
+//! has. `CHECKSUM false` leaves the checksum of UDP out. The network header is the
 //! new one.
 
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 
 use crate::element::click::front::grow;
+use crate::element::click::only::address_anno::gone_by;
 use crate::element::click::only::checksums::fill_checksums;
 use crate::element::support::setting::Setting;
-use crate::filter::names::{ICMP_TYPES, number, protocol};
+use crate::filter::names::{ICMP_TYPES, Port, number, protocol};
 use crate::frame::wire::icmp::PROTOCOL_ICMP;
 use crate::frame::wire::protocol::UDP;
 use crate::frame::{Batch, Hop};
 use crate::graph::{Context, Element, ElementClass, Made, Setup};
 use crate::language::{ClassSpec, ConfigError, Value};
+use crate::route_table::gateways::Gateways;
 
 pub(crate) const IP: ElementClass = ElementClass {
     spec: spec("IPEncap"),
@@ -23,7 +27,7 @@ pub(crate) const IP: ElementClass = ElementClass {
     configure: |setup| {
         let kind = setup.args.positional_arg("PROTO")?;
         let src = setup.args.positional::<Ipv4Addr>("SRC");
-        let dst = setup.args.positional::<Ipv4Addr>("DST");
+        let dst = destination(setup);
         let header = Header::read(setup);
         setup.args.finish()?;
         let text = kind.raw();
@@ -39,9 +43,9 @@ pub(crate) const UDP_IP: ElementClass = ElementClass {
     summary: "puts an IPv4 and a UDP header before packets",
     configure: |setup| {
         let src = setup.args.positional::<Ipv4Addr>("SRC");
-        let sport = setup.args.positional::<u16>("SPORT");
-        let dst = setup.args.positional::<Ipv4Addr>("DST");
-        let dport = setup.args.positional::<u16>("DPORT");
+        let sport = setup.args.positional::<Port>("SPORT");
+        let dst = destination(setup);
+        let dport = setup.args.positional::<Port>("DPORT");
         let checksum = setup.args.optional("CHECKSUM");
         let header = Header::read(setup);
         setup.args.finish()?;
@@ -56,7 +60,7 @@ pub(crate) const ICMP_IP: ElementClass = ElementClass {
     summary: "puts an IPv4 and an ICMP header before packets",
     configure: |setup| {
         let src = setup.args.positional::<Ipv4Addr>("SRC");
-        let dst = setup.args.positional::<Ipv4Addr>("DST");
+        let dst = setup.args.positional("DST").map(Destination::Fixed);
         let kind = setup.args.optional_arg("TYPE")?;
         let code = setup.args.optional::<u8>("CODE");
         let id = setup.args.keyword::<u16>("IDENTIFIER");
@@ -118,13 +122,33 @@ impl Header {
     }
 }
 
+/// Where packets go.
+enum Destination {
+    /// All to this address.
+    Fixed(Ipv4Addr),
+    /// Each to the address of its annotation.
+    Annotation(Arc<Gateways>),
+}
+
+fn destination(setup: &mut Setup<'_>) -> Result<Destination, ConfigError> {
+    let arg = setup.args.positional_arg("DST")?;
+    match arg.raw() {
+        "DST_ANNO" => Ok(Destination::Annotation(setup.gateways.clone())),
+        _ => setup.args.read(&arg, "DST").map(Destination::Fixed),
+    }
+}
+
 fn made(
     header: Header,
     src: Ipv4Addr,
-    dst: Ipv4Addr,
-    (transport, ports): (Vec<u8>, Option<[Setting<u16>; 2]>),
+    dst: Destination,
+    (transport, ports): (Vec<u8>, Option<[Setting<Port>; 2]>),
     checksum: bool,
 ) -> Result<Made, ConfigError> {
+    let (dst, by_annotation) = match dst {
+        Destination::Fixed(dst) => (dst, None),
+        Destination::Annotation(gateways) => (Ipv4Addr::UNSPECIFIED, Some(gateways)),
+    };
     let (src, dst) = (Setting::new(src), Setting::new(dst));
     let mut bytes = vec![0x45, header.tos, 0, 0, 0, 0];
     bytes.extend([if header.dont_fragment { 0x40 } else { 0 }, 0, header.ttl, header.protocol]);
@@ -136,6 +160,7 @@ fn made(
             bytes: bytes.clone(),
             src: src.clone(),
             dst: dst.clone(),
+            by_annotation: by_annotation.clone(),
             ports: ports.clone(),
             checksum,
             id: 0,
@@ -153,8 +178,10 @@ struct Encap {
     bytes: Vec<u8>,
     src: Setting<Ipv4Addr>,
     dst: Setting<Ipv4Addr>,
+    /// Gateways by number, where each packet goes to the address of its annotation.
+    by_annotation: Option<Arc<Gateways>>,
     /// Those of UDP.
-    ports: Option<[Setting<u16>; 2]>,
+    ports: Option<[Setting<Port>; 2]>,
     checksum: bool,
     id: u16,
 }
@@ -163,6 +190,10 @@ impl Element for Encap {
     fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
         let length = u8::try_from(self.bytes.len()).unwrap_or(u8::MAX);
         for i in 0..batch.len() {
+            let dst = match &self.by_annotation {
+                None => self.dst.get(),
+                Some(gateways) => gone_by(gateways, batch, i).unwrap_or(Ipv4Addr::UNSPECIFIED),
+            };
             if !grow(batch, i, length) {
                 continue;
             }
@@ -172,11 +203,11 @@ impl Element for Encap {
             packet[2..4].copy_from_slice(&total.to_be_bytes());
             packet[4..6].copy_from_slice(&self.id.to_be_bytes());
             packet[12..16].copy_from_slice(&self.src.get().octets());
-            packet[16..20].copy_from_slice(&self.dst.get().octets());
+            packet[16..20].copy_from_slice(&dst.octets());
             self.id = self.id.wrapping_add(1);
             if let Some([sport, dport]) = &self.ports {
-                packet[20..22].copy_from_slice(&sport.get().to_be_bytes());
-                packet[22..24].copy_from_slice(&dport.get().to_be_bytes());
+                packet[20..22].copy_from_slice(&sport.get().0.to_be_bytes());
+                packet[22..24].copy_from_slice(&dport.get().0.to_be_bytes());
                 packet[24..26].copy_from_slice(&(total - 20).to_be_bytes());
             }
             // Of what others wrote behind the header nothing is changed.
@@ -226,5 +257,15 @@ mod tests {
             (2, &[0, 7, 1, 2][..], "7".into())
         );
         assert!(refused(&IP, "x, 1.0.0.1, 2.0.0.2").contains("`x` is no protocol"));
+    }
+
+    #[test]
+    fn destinations_are_those_of_annotations() {
+        for encap in ["IPEncap(4, 1.0.0.1, DST_ANNO)", "UDPIPEncap(1.0.0.1, 1, DST_ANNO, 5)"] {
+            let text = format!("FromDevice(a) -> SetIPAddress(5.6.7.8) -> {encap} -> ToDevice(b)");
+            let mut rig = Rig::new(&World::new(), &text);
+            assert_eq!(rig.receive("a", &[&[9, 8]])[0].1[16..20], [5, 6, 7, 8], "{encap}");
+        }
+        assert!(refused(&IP, "4, 1.0.0.1, DST").contains("DST: `DST` is no IPv4 address"));
     }
 }

@@ -12,6 +12,7 @@ use fingerpost_route::Mac;
 use super::checksums::fill_checksums;
 use crate::element::click::source;
 use crate::element::support::allowance::{Allowance, Rate};
+use crate::filter::names::Port;
 use crate::frame::wire::checksum::pseudo_v6;
 use crate::frame::wire::ether::TYPE_IP6;
 use crate::frame::wire::protocol::UDP;
@@ -51,17 +52,20 @@ fn configure<A: Value>(
     let length = setup.args.positional::<usize>("LENGTH");
     let src_mac = setup.args.positional::<Mac>("SRCETH");
     let src = setup.args.positional::<A>(names[0]);
-    let sport = setup.args.positional::<u16>("SPORT");
+    let sport = setup.args.positional::<Port>("SPORT");
     let dst_mac = setup.args.positional::<Mac>("DSTETH");
     let dst = setup.args.positional::<A>(names[1]);
-    let dport = setup.args.positional::<u16>("DPORT");
+    let dport = setup.args.positional::<Port>("DPORT");
     let checksum = setup.args.optional("CHECKSUM");
     let interval = setup.args.optional::<u32>("INTERVAL");
     let active = setup.args.optional("ACTIVE");
     setup.args.finish()?;
     interval?;
-    let ends =
-        Ends { addrs: [src?, dst?], ports: [sport?, dport?], checksum: checksum?.unwrap_or(true) };
+    let ends = Ends {
+        addrs: [src?, dst?],
+        ports: [sport?.0, dport?.0],
+        checksum: checksum?.unwrap_or(true),
+    };
     let length = length?;
     if !(60..=1518).contains(&length) {
         return Err(setup.args.refuse_all("LENGTH: 60 to 1518 are possible"));

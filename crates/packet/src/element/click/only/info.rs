@@ -2,11 +2,11 @@
 //! names ports, `ClickyInfo` and `ScheduleInfo` are for other programs, `Message` writes a text when the
 //! configuration is read, and `ErrorElement` takes all arguments and is refused.
 //!
-//! Source: Click's elements of these names. Differs: names of `PortInfo` are not read by other elements.
+//! Source: Click's elements of these names.
 
 use crate::element::click::only::console;
 use crate::graph::{Element, ElementClass, Made};
-use crate::language::{ClassSpec, addresses};
+use crate::language::{ClassSpec, addresses, ports};
 
 pub(crate) const ADDRESSES: ElementClass = ElementClass {
     spec: ClassSpec::new(addresses::CLASS_NAME, "0/0", "a/a", "x/y"),
@@ -24,10 +24,14 @@ pub(crate) const ADDRESSES: ElementClass = ElementClass {
 };
 
 pub(crate) const PORTS: ElementClass = ElementClass {
-    spec: ClassSpec::new("PortInfo", "0/0", "a/a", "x/y"),
+    spec: ClassSpec::new(ports::CLASS_NAME, "0/0", "a/a", "x/y"),
     summary: "names ports",
     configure: |setup| {
-        setup.args.rest().for_each(drop);
+        while let Some(arg) = &setup.args.next_of_any() {
+            if let Err(words) = ports::add(arg) {
+                setup.args.refuse(arg, &words);
+            }
+        }
         setup.args.finish()?;
         Ok(Made::new(|_| Info))
     },
@@ -80,3 +84,27 @@ pub(crate) const ERROR: ElementClass = ElementClass {
 struct Info;
 
 impl Element for Info {}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{Rig, World, refused};
+
+    #[test]
+    fn ports_are_named() {
+        let text = "PortInfo(foo 99/udp, bar 98, foo 97/tcp);
+            FromDevice(in) -> u :: UDPIPEncap(1.0.0.1, foo, 2.0.0.2, domain) -> MarkIPHeader
+                -> c :: IPClassifier(tcp port foo, udp port foo, -);
+            c => ToDevice(a), ToDevice(b), ToDevice(c)";
+        let mut rig = Rig::new(&World::new(), text);
+        assert_eq!(["u.sport", "u.dport"].map(|name| rig.read(name)), ["99", "53"]);
+        assert_eq!(rig.receive("in", &[&[7]])[0].0, "b");
+        rig.write("u.sport", "bar");
+        assert_eq!(rig.receive("in", &[&[7]])[0].0, "c");
+        Rig::new(
+            &World::new(),
+            "PortInfo(foo 99/udp); Idle -> UDPRewriter(pattern 1.0.0.1 foo 2.0.0.2 domain 0 0) -> Discard",
+        );
+        assert!(refused(&super::PORTS, "foo").contains("a name and a port"));
+        assert!(refused(&super::PORTS, "foo 5/sctp").contains("neither `tcp` nor `udp`"));
+    }
+}

@@ -11,7 +11,7 @@ use super::each::{class, each};
 use super::renamed::renamed;
 use crate::element::click::front::grow;
 use crate::element::click::{nd_advertiser, nd_solicitor, route_lookup, set_ip_dscp};
-use crate::filter::names::protocol;
+use crate::filter::names::{Port, protocol};
 use crate::frame::wire::checksum::pseudo_v6;
 use crate::frame::wire::protocol::{TCP, UDP};
 use crate::frame::wire::{IP6_BYTES, Ip6, Ip6Mut};
@@ -111,13 +111,13 @@ pub(crate) const ENCAP: ElementClass =
 pub(crate) const UDP_ENCAP: ElementClass =
     class("UDPIP6Encap", "puts an IPv6 and a UDP header before packets", |setup| {
         let src = setup.args.positional::<Ipv6Addr>("SRC");
-        let sport = setup.args.positional::<u16>("SPORT");
+        let sport = setup.args.positional::<Port>("SPORT");
         let dst = setup.args.positional::<Ipv6Addr>("DST");
-        let dport = setup.args.positional::<u16>("DPORT");
+        let dport = setup.args.positional::<Port>("DPORT");
         setup.args.finish()?;
         let (src, dst) = (src?, dst?);
         let header = header(UDP, src, dst, HOPS, 0);
-        let ports = [sport?.to_be_bytes(), dport?.to_be_bytes()].concat();
+        let ports = [sport?.0.to_be_bytes(), dport?.0.to_be_bytes()].concat();
         encap(
             move |packet, length| {
                 packet[..IP6_BYTES].copy_from_slice(&header);

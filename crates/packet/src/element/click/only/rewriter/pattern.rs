@@ -8,6 +8,7 @@ use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::table::Key;
+use crate::filter::names::Port;
 use crate::language::{Around, Value};
 
 /// Ends of a flow, as packets carry them.
@@ -146,7 +147,7 @@ impl Pattern {
             pattern.daddr = Some(addr.to_bits());
         }
         if let Some(dport) = dport.filter(|dport| *dport != "-") {
-            pattern.dport = Some(u16::read(dport).map_err(|_| "bad destination port")?);
+            pattern.dport = Some(Port::read(dport).map_err(|_| "bad destination port")?.0);
         }
         Ok(pattern)
     }
@@ -245,10 +246,12 @@ fn addrs(text: &str) -> Option<Range> {
 
 fn ports(text: &str) -> Option<Range> {
     let (text, sequential) = signed(text);
-    let one = |text: &str| u16::read(text).ok().map(u32::from);
-    let (low, high) = match text.split_once('-') {
-        Some((low, high)) => (one(low)?, one(high)?),
-        None => (one(text)?, one(text)?),
+    let one = |text: &str| Port::read(text).ok().map(|Port(port)| u32::from(port));
+    // A name may have the sign of a range in it.
+    let (low, high) = match (one(text), text.split_once('-')) {
+        (Some(port), _) => (port, port),
+        (None, Some((low, high))) => (one(low)?, one(high)?),
+        (None, None) => return None,
     };
     // Port 0 is none, but for a range that begins with it.
     (low <= high).then_some(Range { low, high, sequential })

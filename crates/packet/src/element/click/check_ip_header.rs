@@ -12,7 +12,8 @@
 //!
 //! `IPInputCombo(COLOR, ...)` takes whole Ethernet frames: it paints them, and cuts the Ethernet header off as well.
 //!
-//! Drops are counted by reason; the path of packets writes no lines.
+//! The first packet that is wrong is reported on standard error, and all of them with `VERBOSE`; `DETAILS` counts them by
+//! reason (`drop_details`).
 //!
 //! Cost: a line of the frame, and a comparison with each listed source.
 
@@ -22,6 +23,7 @@ use std::sync::Arc;
 use super::front::{HEADER, cut};
 use crate::element::router::ether_input::AHEAD;
 use crate::element::router::{ip4_input, ip6_input};
+use crate::element::support::complaint::Complaint;
 use crate::frame::counters::{Count, PerWorker};
 use crate::frame::wire::IP6_BYTES;
 use crate::frame::wire::ip6::is_multicast;
@@ -56,7 +58,7 @@ fn configure4(
     let checksum = setup.args.keyword("CHECKSUM");
     let old = old_form::<Ipv4Addr>(setup, "BADSRC");
     let (old, given) = old.map_or_else(|wrong| (Err(wrong), None), |(old, at)| (Ok(old), at));
-    let offset = common(setup, given)?;
+    let common = Common::read(setup, given)?;
     let old = old?;
     let mut check =
         Check4 { checksum: checksum?.unwrap_or(true), bad: Vec::new(), good: Vec::new() };
@@ -76,8 +78,11 @@ fn configure4(
     check.bad.sort_unstable();
     check.bad.dedup();
     let combo = combo.transpose()?;
-    let offset = if combo.is_some() { HEADER } else { offset };
-    Ok(made(setup, Place { offset, combo }, check))
+    let place = match combo {
+        Some(_) => Place { offset: HEADER, combo },
+        None => Place { offset: common.offset, combo },
+    };
+    Ok(made(setup, place, &common, check))
 }
 
 pub(crate) const CLASS6: ElementClass = ElementClass {
@@ -88,18 +93,16 @@ pub(crate) const CLASS6: ElementClass = ElementClass {
         let martians = setup.args.keyword("MARTIANS");
         let old = old_form::<Ipv6Addr>(setup, "BADADDRS");
         let (old, given) = old.map_or_else(|wrong| (Err(wrong), None), |(old, at)| (Ok(old), at));
-        let offset = common(setup, given)?;
+        let common = Common::read(setup, given)?;
         let bad = old?.or(bad?).unwrap_or_default().into_iter().map(Ipv6Addr::to_bits).collect();
         let check = Check6 { bad, martians: martians?.unwrap_or(false) };
-        Ok(made(setup, Place { offset, combo: None }, check))
+        Ok(made(setup, Place { offset: common.offset, combo: None }, &common, check))
     },
 };
 
 const fn spec(name: &'static str) -> ClassSpec {
     let output_names = &["out", "bad"];
-    ClassSpec::new(name, "1/1-2", "a/ah", "x/x")
-        .outputs(output_names)
-        .ignores(&["VERBOSE", "DETAILS"])
+    ClassSpec::new(name, "1/1-2", "a/ah", "x/x").outputs(output_names)
 }
 
 /// Addresses and offset, where they are given.
@@ -123,11 +126,28 @@ fn old_form<A: Value>(setup: &mut Setup<'_>, name: &str) -> Result<Old<A>, Confi
     Ok((Some(listed.into_iter().collect::<Result<_, _>>()?), offset?))
 }
 
-/// What both take, and that this was all: the offset, which may have been given without its keyword.
-fn common(setup: &mut Setup<'_>, given: Option<u8>) -> Result<u8, ConfigError> {
-    let offset = setup.args.keyword("OFFSET");
-    setup.args.finish()?;
-    Ok(offset?.or(given).unwrap_or(0))
+/// What both take.
+struct Common {
+    offset: u8,
+    /// All wrong packets are reported.
+    verbose: bool,
+    /// There is a handler of counts by reason.
+    details: bool,
+}
+
+impl Common {
+    /// Reads it, and that this was all: the offset may have been given without its keyword.
+    fn read(setup: &mut Setup<'_>, given: Option<u8>) -> Result<Self, ConfigError> {
+        let offset = setup.args.keyword("OFFSET");
+        let verbose = setup.args.keyword("VERBOSE");
+        let details = setup.args.keyword("DETAILS");
+        setup.args.finish()?;
+        Ok(Self {
+            offset: offset?.or(given).unwrap_or(0),
+            verbose: verbose?.unwrap_or(false),
+            details: details?.unwrap_or(false),
+        })
+    }
 }
 
 /// What is wrong with a packet, in the order of the checks; in Click's words.
@@ -152,30 +172,46 @@ struct Place {
     combo: Option<u8>,
 }
 
-fn made<C: Check>(setup: &mut Setup<'_>, place: Place, check: C) -> Made {
+fn made<C: Check>(setup: &mut Setup<'_>, place: Place, common: &Common, check: C) -> Made {
+    let complaint = match place.combo {
+        None => Complaint::new(&C::heading(setup.name()), common.verbose),
+        Some(_) => Complaint::none(),
+    };
     let counts = setup.keep::<PerWorker<Counts>>();
     let (all, details) = (counts.clone(), counts.clone());
     let used = setup.outputs > 1;
     let check = Arc::new(check);
-    Made::new(move |instance| CheckHeader {
+    let made = Made::new(move |instance| CheckHeader {
         place,
         check: check.clone(),
         used,
         counts: counts.add(instance),
+        complaint: if instance.is_dry_run() { Complaint::none() } else { complaint.clone() },
     })
     .handler(Handler::read("drops", move || {
         all.sum(|counts| counts.0.iter().map(Count::read).sum()).to_string()
-    }))
-    .handler(Handler::read("drop_details", move || {
+    }));
+    if !common.details {
+        return made;
+    }
+    made.handler(Handler::read("drop_details", move || {
         let line = |(at, (_, words)): (usize, &(_, &str))| {
             format!("{}\t{words}\n", details.sum(|counts| counts.0[at].read()))
         };
-        REASONS.iter().enumerate().map(line).collect()
+        REASONS[..C::REASONS].iter().enumerate().map(line).collect()
     }))
 }
 
 /// Checks of a family.
 trait Check: Send + Sync + 'static {
+    /// How many of the reasons it has.
+    const REASONS: usize;
+    /// What stands before the reason in a line about a packet.
+    fn heading(element: &str) -> String;
+    /// The reason as such a line has it.
+    fn shown(reason: &'static str) -> &'static str {
+        reason
+    }
     /// Where in the frame the packet ends whose header is at an offset, if it is right.
     fn end(&self, frame: &[u8], at: usize) -> Result<usize, DropReason>;
 }
@@ -187,6 +223,13 @@ struct Check4 {
 }
 
 impl Check for Check4 {
+    // All but that of destinations.
+    const REASONS: usize = REASONS.len() - 1;
+
+    fn heading(element: &str) -> String {
+        format!("{element}: IP header check failed: ")
+    }
+
     #[inline]
     fn end(&self, frame: &[u8], at: usize) -> Result<usize, DropReason> {
         let ip = ip4_input::check_header(frame, at, self.checksum)?;
@@ -203,6 +246,16 @@ struct Check6 {
 }
 
 impl Check for Check6 {
+    const REASONS: usize = REASONS.len();
+
+    fn heading(_: &str) -> String {
+        "IP6 header check failed".to_owned()
+    }
+
+    fn shown(_: &'static str) -> &'static str {
+        ""
+    }
+
     #[inline]
     fn end(&self, frame: &[u8], at: usize) -> Result<usize, DropReason> {
         let ip = ip6_input::check_header(frame, at)?;
@@ -225,6 +278,7 @@ struct CheckHeader<C> {
     /// There is an output for what is wrong.
     used: bool,
     counts: Arc<Counts>,
+    complaint: Complaint,
 }
 
 impl<C: Check> Element for CheckHeader<C> {
@@ -245,6 +299,7 @@ impl<C: Check> Element for CheckHeader<C> {
                 Err(reason) => {
                     if let Some(at) = REASONS.iter().position(|known| known.0 == reason) {
                         self.counts.0[at].add(1);
+                        self.complaint.about(C::shown(REASONS[at].1));
                     }
                     if self.used {
                         batch.output(i, 1);
@@ -260,6 +315,7 @@ impl<C: Check> Element for CheckHeader<C> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::element::support::console;
     use crate::frame::Decision;
     use crate::testing::{
         Rig, World, element, fill_ip4_checksum, frame_v4, frame_v6, refused, run,
@@ -274,8 +330,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_counted_by_reason() {
-        let text =
-            "FromDevice(a) -> c :: CheckIPHeader(INTERFACES 10.9.9.9/24, OFFSET 14) -> Discard";
+        let text = "FromDevice(a) -> c :: CheckIPHeader(INTERFACES 10.9.9.9/24, OFFSET 14, DETAILS true) -> Discard";
         let mut rig = Rig::new(&World::new(), text);
         let good = frame_v4("10.0.0.1", "192.0.2.1", 64, 17, &[0; 8]);
         let with = |change: fn(&mut Vec<u8>)| {
@@ -296,12 +351,12 @@ mod tests {
             frame_v4("0.0.0.0", "192.0.2.1", 64, 17, &[]),
             frame_v4("255.255.255.255", "192.0.2.1", 64, 17, &[]),
         ];
-        assert_eq!(drops(&mut rig, &frames), "2122120");
+        assert_eq!(drops(&mut rig, &frames), "212212");
         assert_eq!(rig.read("c.drops"), "10");
         assert!(rig.read("c.drop_details").starts_with("2\ttiny packet\n1\tbad IP version\n"));
         assert_eq!(rig.dropped(DropReason::BadChecksum), 1);
 
-        let text = "FromDevice(a) -> c :: CheckIP6Header(BADADDRS 2001:db8::bad, MARTIANS true, OFFSET 14) -> Discard";
+        let text = "FromDevice(a) -> c :: CheckIP6Header(BADADDRS 2001:db8::bad, MARTIANS true, OFFSET 14, DETAILS true) -> Discard";
         let mut rig = Rig::new(&World::new(), text);
         let dst = "2001:db8::1";
         let mut long = frame_v6("2001:db8::2", dst, 64, 17, &[0; 8]);
@@ -324,6 +379,27 @@ mod tests {
         assert_eq!(drops(&mut rig, &frames), "2001052");
         let mut rig = Rig::new(&World::new(), &text.replace("MARTIANS true", "MARTIANS false"));
         assert_eq!(drops(&mut rig, &frames), "2001010");
+    }
+
+    #[test]
+    fn the_first_wrong_packet_is_reported_or_all_are() {
+        let frame = frame_v4("10.0.0.1", "192.0.2.1", 64, 17, &[]);
+        let mut wrong = frame[14..].to_vec();
+        wrong[10] ^= 1;
+        let reported = |config: &str| {
+            let text = format!("FromDevice(a) -> c :: CheckIPHeader({config}) -> Discard");
+            let mut rig = Rig::new(&World::new(), &text);
+            console::collect();
+            rig.receive("a", &[&frame[14..], &wrong, &wrong, &[0x45]]);
+            assert!(!rig.read("c.handlers").contains("drop_details"));
+            console::collected().err
+        };
+        let failed = "c: IP header check failed:";
+        assert_eq!(reported(""), format!("{failed} bad IP checksum\n"));
+        assert_eq!(
+            reported("VERBOSE true"),
+            format!("{0} bad IP checksum\n{0} bad IP checksum\n{0} tiny packet\n", failed)
+        );
     }
 
     #[test]

@@ -3,6 +3,7 @@
 pub(crate) mod allowance;
 pub(crate) mod byte_anno;
 pub(crate) mod caller;
+pub(crate) mod complaint;
 pub mod console;
 pub(crate) mod copies;
 pub(crate) mod icmp_errors;

@@ -139,8 +139,20 @@ impl List {
         if in_order {
             routes.sort_by_key(|route| (route.addr, route.len));
         }
-        routes.iter().map(|route| self.text(route, '\t') + "\n").collect()
+        routes.iter().map(|route| columns(&self.text(route, '\t'))).collect()
     }
+}
+
+/// Classes that list their routes in the order in which they were added.
+const AS_ADDED: [&str; 2] = ["LinearIPLookup", "RadixIPLookup"];
+
+/// A line with the tabs of Click's columns.
+fn columns(line: &str) -> String {
+    let words: Vec<&str> = line.split('\t').collect();
+    let [prefix, gateway, output] = words[..] else { panic!("{line}") };
+    let column =
+        |word: &str, least| word.to_owned() + if word.len() + 1 < least { "\t\t" } else { "\t" };
+    format!("{}{}{output}\n", column(prefix, 17), column(gateway, 9))
 }
 
 /// A class of tables with a list beside it.
@@ -270,7 +282,7 @@ impl Pair {
             12 => self.packet(),
             13 => {
                 let got = self.rig.read("t.table");
-                assert_eq!(got, self.list.table(self.class != "LinearIPLookup"), "{}", self.class);
+                assert_eq!(got, self.list.table(!AS_ADDED.contains(&self.class)), "{}", self.class);
             }
             _ => {
                 let addr = self.near();

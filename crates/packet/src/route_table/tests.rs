@@ -163,7 +163,7 @@ fn of_routes_with_one_prefix_the_last_counts() {
     let made = RouteTable::<u32>::new("T", rows, OUTPUTS, Arc::default(), &given);
     let Ok((table, twice)) = made else { panic!("they can be had") };
     assert_eq!(twice, [2, 3]);
-    assert_eq!(table.read_table(), "10.0.0.0/8\t192.0.2.1\t3\n11.0.0.0/8\t-\t1\n");
+    assert_eq!(table.read_table(), "10.0.0.0/8\t\t192.0.2.1\t3\n11.0.0.0/8\t\t-\t\t1\n");
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn single_changes_as_text() {
     let conflict = "conflict with existing route `10.1.0.0/16 192.0.2.1 2`";
     assert_eq!(table.write_add("10.1.0.0/16 0"), Err(conflict.to_owned()));
     assert_eq!(table.write_set("10/8 0.0.0.0 3"), Ok(()));
-    let all = "10.0.0.0/8\t-\t3\n10.1.0.0/16\t192.0.2.1\t2\n";
+    let all = "10.0.0.0/8\t\t-\t\t3\n10.1.0.0/16\t\t192.0.2.1\t2\n";
     assert_eq!(table.read_table(), all);
     assert_eq!(table.write_remove("10/8 2"), Err("the route is `10.0.0.0/8 - 3`".to_owned()));
     let differs = "the route is `10.1.0.0/16 192.0.2.1 2`";
@@ -220,7 +220,7 @@ fn many_changes_at_once_are_all_or_none() {
     assert_eq!(table.read_table(), before);
     table.write_ctrl("").unwrap();
     table.write_ctrl("remove 10/8\r\nadd 10/8 9.9.9.9 2\r\nset 11/8 3\r\n").unwrap();
-    assert_eq!(table.read_table(), "10.0.0.0/8\t9.9.9.9\t2\n11.0.0.0/8\t-\t3\n");
+    assert_eq!(table.read_table(), "10.0.0.0/8\t\t9.9.9.9\t\t2\n11.0.0.0/8\t\t-\t\t3\n");
 }
 
 #[test]
@@ -236,7 +236,7 @@ fn lookups_as_text() {
         self::table::<u128>(fingerpost_lpm::v6().collect(), &routes(&["2001:db8::/32 fe80::1 2"]));
     assert_eq!(six.read_lookup("2001:db8::9"), Ok("2 fe80::1".to_owned()));
     assert_eq!(six.read_lookup("10.0.0.1"), Err("`10.0.0.1` is no IPv6 address".to_owned()));
-    assert_eq!(six.read_table(), "2001:db8::/32\tfe80::1\t2\n");
+    assert_eq!(six.read_table(), "2001:db8::/32\t\tfe80::1\t\t2\n");
 }
 
 /// A text with N for each number in it.

@@ -142,15 +142,25 @@ impl<A: Family> RouteTable<A> {
         })
     }
 
-    /// Every route, a line each.
+    /// Every route, a line each, in columns as Click fills them: a second tab follows what is shorter than two or one of
+    /// a terminal's.
     pub(crate) fn read_table(&self) -> String {
         use fmt::Write;
         let mut text = String::new();
         for Route { prefix, gateway, output } in self.dump() {
-            let _ = match gateway {
-                Some(gateway) => writeln!(text, "{prefix}\t{}\t{output}", gateway.to_ip()),
-                None => writeln!(text, "{prefix}\t-\t{output}"),
+            let mut column = |words: &dyn fmt::Display, least: usize| {
+                let start = text.len();
+                let _ = write!(text, "{words}\t");
+                if text.len() < start + least {
+                    text.push('\t');
+                }
             };
+            column(&prefix, 17);
+            match gateway {
+                Some(gateway) => column(&gateway.to_ip(), 9),
+                None => column(&'-', 9),
+            }
+            let _ = writeln!(text, "{output}");
         }
         text
     }

@@ -30,6 +30,8 @@ enum By {
     FittestAsAdded,
     /// This algorithm.
     Named(&'static str),
+    /// This algorithm, and routes are listed in the order in which they were added.
+    NamedAsAdded(&'static str),
     /// The algorithm that the argument ALGORITHM names, or else the fittest.
     Argument,
 }
@@ -49,10 +51,10 @@ macro_rules! classes {
 }
 
 classes! {
-    STATIC: u32, "StaticIPLookup", By::Fittest, false, "an IPv4 route table that does not change";
+    STATIC: u32, "StaticIPLookup", By::FittestAsAdded, false, "an IPv4 route table that does not change";
     LINEAR: u32, "LinearIPLookup", By::FittestAsAdded, true, "an IPv4 route table for few routes; any number will do";
     SORTED: u32, "SortedIPLookup", By::Fittest, true, "an IPv4 route table for few routes, as LinearIPLookup";
-    RADIX: u32, "RadixIPLookup", By::Named("radix"), true, "an IPv4 route table: path-compressed trie";
+    RADIX: u32, "RadixIPLookup", By::NamedAsAdded("radix"), true, "an IPv4 route table: path-compressed trie";
     DIRECT: u32, "DirectIPLookup", By::Named("dir24_8"), true, "an IPv4 route table: DIR-24-8";
     RANGE: u32, "RangeIPLookup", By::Named("bsearch"), true, "an IPv4 route table: sorted ranges";
     DXR: u32, "DXRIPLookup", By::Named("dxr20"), true, "an IPv4 route table: DXR with 20 bits, D20R";
@@ -135,7 +137,7 @@ fn read<A: Family>(
     match RouteTable::new(class, rows?, setup.outputs, gateways, &routes) {
         Err((_, error)) => Err(setup.args.refuse_all(&error.to_string())),
         Ok((table, twice)) => {
-            if matches!(by, By::FittestAsAdded) {
+            if matches!(by, By::FittestAsAdded | By::NamedAsAdded(_)) {
                 table.list_as_added(&routes);
             }
             if !twice.is_empty() {
@@ -163,7 +165,7 @@ fn rows<A: Family>(
 ) -> Result<Vec<&'static Algorithm<A>>, ConfigError> {
     let name = match by {
         By::Fittest | By::FittestAsAdded => None,
-        By::Named(name) => Some(name.to_owned()),
+        By::Named(name) | By::NamedAsAdded(name) => Some(name.to_owned()),
         By::Argument => match setup.args.keyword_arg("ALGORITHM")? {
             None => None,
             Some(arg) => {
@@ -311,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_linear_table_is_listed_as_it_was_made() {
+    fn tables_are_listed_as_they_were_made() {
         let listed = |class: &str| {
             let text = format!(
                 "Idle -> t :: {class}(1.2.3.4/32 0, 1.2.0.0/20 1, 0/0 0) => Discard, Discard"
@@ -325,6 +327,7 @@ mod tests {
             table.lines().map(first).collect::<Vec<_>>().join(" ")
         };
         assert_eq!(listed("LinearIPLookup"), "1.2.3.4/32 9.0.0.0/8 0.0.0.0/0 8.0.0.0/8");
-        assert_eq!(listed("RadixIPLookup"), "0.0.0.0/0 1.2.3.4/32 8.0.0.0/8 9.0.0.0/8");
+        assert_eq!(listed("RadixIPLookup"), listed("LinearIPLookup"));
+        assert_eq!(listed("SortedIPLookup"), "0.0.0.0/0 1.2.3.4/32 8.0.0.0/8 9.0.0.0/8");
     }
 }

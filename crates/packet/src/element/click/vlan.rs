@@ -25,9 +25,10 @@ pub(crate) const ENCAP: ElementClass = ElementClass {
         let kind = setup.args.keyword("ETHERTYPE");
         let tag = Tag::read(setup);
         setup.args.finish()?;
-        let (tag, kind) = (tag?, kind?.unwrap_or(TYPE_VLAN));
-        let each = tag.clone();
-        Ok(tag.handled(Made::new(move |_| Encap { tag: each.clone(), kind })))
+        let (tag, kind) = (tag?, Setting::<u16>::new(kind?.unwrap_or(TYPE_VLAN)));
+        let (each, each_kind) = (tag.clone(), kind.clone());
+        let made = Made::new(move |_| Encap { tag: each.clone(), kind: each_kind.clone() });
+        Ok(kind.handled(tag.handled(made), "ethertype"))
     },
 };
 
@@ -194,8 +195,8 @@ fn handled(tci: &Setting<u16>, made: Made) -> Made {
 struct Tag {
     /// `None`: what is noted.
     tci: Option<Setting<u16>>,
-    /// The VLAN whose packets have none.
-    native: Option<u16>,
+    /// The VLAN whose packets have none; below 0 for none.
+    native: Setting<i32>,
 }
 
 impl Tag {
@@ -203,16 +204,26 @@ impl Tag {
         let tci = tci(setup);
         let arg = setup.args.keyword_arg("NATIVE_VLAN")?;
         let native = native(setup, arg.as_ref());
-        Ok(Self { tci: tci?, native: native? })
+        Ok(Self { tci: tci?, native: Setting::new(native?.map_or(-1, i32::from)) })
     }
 
     /// That of one packet, if it gets one.
     fn of(&self, meta: &Meta) -> Option<u16> {
         let word = self.tci.as_ref().map_or(meta.vlan, Setting::get);
-        Some(word).filter(|word| self.native != Some(word & ID))
+        Some(word).filter(|word| self.native.get() != i32::from(word & ID))
     }
 
     fn handled(&self, made: Made) -> Made {
+        let (shown, set) = (self.native.clone(), self.native.clone());
+        let made = made
+            .handler(Handler::read("native_vlan", move || shown.get().to_string()))
+            .handler(Handler::write("native_vlan", move |text| {
+                set.set(match text.trim() {
+                    "-1" => -1,
+                    _ => value::<Id>(text)?.0.into(),
+                });
+                Ok(())
+            }));
         match &self.tci {
             Some(tci) => handled(tci, made),
             None => made,
@@ -259,7 +270,7 @@ fn tagged(frame: &[u8], tag: u16) -> Tagged {
 
 struct Encap {
     tag: Tag,
-    kind: u16,
+    kind: Setting<u16>,
 }
 
 impl Element for Encap {
@@ -268,7 +279,7 @@ impl Element for Encap {
             if batch.frame_len(i) < ETHER_BYTES {
                 batch.discard(i, DropReason::TooShort);
             } else if let Some(tci) = self.tag.of(&batch.meta()[i]) {
-                put(batch, i, self.kind, tci);
+                put(batch, i, self.kind.get(), tci);
             }
         }
     }
@@ -369,6 +380,20 @@ mod tests {
 
     /// To 02:00:00:00:00:02 from 02:00:00:00:00:01, IPv4.
     const PLAIN: [u8; 16] = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, 9, 9];
+
+    #[test]
+    fn types_and_native_vlans_are_changed() {
+        let text = "FromDevice(a) -> v :: VLANEncap(VLAN_ID 5) -> ToDevice(b)";
+        let mut rig = crate::testing::Rig::new(&crate::testing::World::new(), text);
+        rig.write("v.ethertype", "0x88a8");
+        assert_eq!(rig.receive("a", &[&[1; 60]])[0].1[12..16], [0x88, 0xa8, 0, 5]);
+        assert_eq!(rig.read("v.native_vlan"), "0");
+        rig.write("v.native_vlan", "5");
+        assert_eq!(rig.receive("a", &[&[1; 60]])[0].1.len(), 60);
+        assert!(rig.handlers.write("v.native_vlan", "4096").is_err());
+        rig.write("v.native_vlan", "-1");
+        assert_eq!(rig.receive("a", &[&[1; 60]])[0].1.len(), 64);
+    }
 
     fn with_tag(frame: &[u8], kind: u16, tci: u16) -> Vec<u8> {
         let tag = [kind.to_be_bytes(), tci.to_be_bytes()].concat();

@@ -3,6 +3,10 @@
 //!
 //! Source: Click's elements of these names.
 
+use std::sync::Arc;
+
+use crate::element::click::only::stride_sched::{handled, stride};
+use crate::element::support::setting::Setting;
 use crate::frame::{Batch, DropReason};
 use crate::graph::{Context, Element, ElementClass, Made};
 use crate::language::ClassSpec;
@@ -50,16 +54,19 @@ pub(crate) const STRIDE: ElementClass = ElementClass {
                 format!("{} outputs want as many numbers of tickets above 0", setup.outputs);
             return Err(setup.args.refuse_all(&words));
         }
-        let strides: Vec<u64> = tickets.iter().map(|&tickets| ONE / u64::from(tickets)).collect();
-        Ok(Made::new(move |_| Stride { places: strides.clone(), strides: strides.clone() }))
+        let tickets: Arc<[Setting<u32>]> =
+            tickets.into_iter().map(|tickets| Setting::new(tickets.into())).collect();
+        let each = tickets.clone();
+        let made = Made::new(move |_| Stride {
+            places: each.iter().map(stride).collect(),
+            tickets: each.clone(),
+        });
+        Ok(handled(made, &tickets))
     },
 };
 
-/// Stride of one ticket.
-const ONE: u64 = 1 << 24;
-
 struct Stride {
-    strides: Vec<u64>,
+    tickets: Arc<[Setting<u32>]>,
     /// Where each output is: the lowest is next.
     places: Vec<u64>,
 }
@@ -67,9 +74,12 @@ struct Stride {
 impl Element for Stride {
     fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
         for i in 0..batch.len() {
-            let next = (0..self.places.len()).min_by_key(|&output| (self.places[output], output));
-            let output = next.unwrap_or(0);
-            self.places[output] += self.strides[output];
+            let used = (0..self.places.len()).filter(|&output| self.tickets[output].get() > 0);
+            let Some(output) = used.min_by_key(|&output| (self.places[output], output)) else {
+                batch.discard(i, DropReason::Discarded);
+                continue;
+            };
+            self.places[output] += stride(&self.tickets[output]);
             batch.output(i, u16::try_from(output).unwrap_or(u16::MAX));
         }
     }

@@ -144,8 +144,11 @@ impl Flows {
             (TCP, _) => timeouts.tcp_ns,
             _ => timeouts.other_ns,
         };
-        let old = self.known.get(&ends);
-        if old.is_none_or(|known| now_ns.saturating_sub(known.last_ns) >= limit(known)) {
+        // A SYN of a connection whose two sides have ended begins another one.
+        let again = |known: &Numbered| flags & 2 != 0 && known.finished == [true; 2];
+        let ended =
+            |known: &Numbered| again(known) || now_ns.saturating_sub(known.last_ns) >= limit(known);
+        if self.known.get(&ends).is_none_or(ended) {
             if self.known.len() >= MOST_FLOWS {
                 self.known.clear();
             }
@@ -204,6 +207,21 @@ mod tests {
         (0..20).for_each(|_| drop(rig.poll()));
         assert_eq!(console::collected().out, "1 0\n1 0\n2 0\n3 0\n", "the pair begins anew");
         assert_eq!(rig.read("c.count"), "3");
+    }
+
+    #[test]
+    fn a_connection_that_begins_again_is_another_flow() {
+        console::collect();
+        let (there, back) = ("1.0.0.1 5 2.0.0.2 6 T", "2.0.0.2 6 1.0.0.1 5 T");
+        let rows = format!(
+            "!data timestamp src sport dst dport proto tcp_flags\n1 {there} S\n2 {back} SA\n3 {there} F\n3 {there} S\n4 {back} FA\n5 {there} S\n"
+        );
+        let text = format!(
+            "FromIPSummaryDump(DATA \"{rows}\", STOP true) -> AggregateIPFlows -> ToIPSummaryDump(-, HEADER false, FIELDS aggregate)"
+        );
+        let mut rig = Rig::new(&World::new(), &text);
+        (0..20).for_each(|_| drop(rig.poll()));
+        assert_eq!(console::collected().out, "1\n1\n1\n1\n1\n2\n");
     }
 
     #[test]

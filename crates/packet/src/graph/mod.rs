@@ -4,6 +4,7 @@
 mod dry_run;
 mod element;
 mod ending;
+mod live;
 pub mod plan;
 mod port_set;
 pub mod run;
@@ -15,6 +16,7 @@ pub use crate::frame::counters::{Instance, NodeCounters};
 pub use dry_run::{DryRun, DryRunError};
 pub use element::{Context, Element, Held, Inputs, Transmit};
 pub use ending::Ending;
+pub use live::LiveArg;
 pub use plan::Plan;
 pub use run::{Graph, RECEIVED, Round};
 pub(crate) use setup::{Around, Devices, Kept, Relay, Shown};

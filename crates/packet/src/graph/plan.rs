@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use fingerpost_lpm::NextHopId;
 
+use super::live::{Live, task_handlers};
 use super::{
     Around, Device, Devices, Element, ElementClass, Ending, Installed, Instance, Kept, Made,
     Receives, Registry, Relay, Setup, Shown,
@@ -20,7 +21,7 @@ use crate::handler::Handlers;
 use crate::handler::control_socket::{Listen, SessionOptions};
 use crate::language::{
     Codes, Configuration, Connection, Declared, Errors, Language, Problems, Processing, Report,
-    addresses, short,
+    addresses, ports, scoped, short,
 };
 use crate::route_table::FoundRoute;
 use crate::route_table::gateways::Gateways;
@@ -218,7 +219,27 @@ impl Plan {
     /// # Panics
     /// When it was planned from another one.
     pub fn handlers(&self, configuration: Configuration) -> Handlers {
-        let given = self.nodes.iter().map(|node| node.made.handlers.clone()).collect();
+        let elements = configuration.elements();
+        let given = |(node, element): (&Node, &Declared)| {
+            let mut handlers = node.made.handlers.clone();
+            let pulls = node.inputs.iter().any(Option::is_some);
+            if node.made.task || node.made.polled && (pulls || node.made.waits_for_room) {
+                handlers.extend(task_handlers(&handlers));
+            }
+            if node.made.live.is_empty() {
+                return handlers;
+            }
+            let live = Live {
+                class: node.class,
+                args: node.made.live,
+                config: element.config.as_str().to_owned(),
+                inputs: element.inputs,
+                outputs: element.outputs,
+                gateways: self.gateways.clone(),
+            };
+            live.handlers(handlers)
+        };
+        let given = self.nodes.iter().zip(elements).map(given).collect();
         Handlers::new(Arc::new(configuration), given, self.registry.elements)
     }
 
@@ -290,6 +311,7 @@ impl<'a> Planner<'a> {
             return None;
         }
         addresses::declare(configuration, registry.interfaces);
+        ports::declare(configuration);
         let known: HashMap<&str, _> =
             registry.elements.iter().map(|row| (row.spec.name, row)).collect();
         let mut planner = Self {
@@ -315,8 +337,10 @@ impl<'a> Planner<'a> {
                 planner.problems.add(element.place, words);
                 continue;
             };
+            scoped::enter(&element.name);
             planner.node(number, element, class);
         }
+        scoped::enter("");
         // With all numbers right, or not at all.
         if planner.nodes.len() < elements.len() {
             return None;

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-use super::{Context, Element, Ending};
+use super::{Context, Element, Ending, LiveArg};
 use crate::device::{DRIVERS, Driver};
 use crate::frame::counters::{Count, Instance, PerWorker};
 use crate::frame::{Batch, DropReason, Packet};
@@ -360,6 +360,10 @@ pub struct Made {
     pub(crate) holds: usize,
     pub(crate) control_socket: Option<(Listen, SessionOptions)>,
     pub(crate) relay: Option<Relay>,
+    /// Arguments that can be changed while it runs.
+    pub(crate) live: &'static [LiveArg],
+    /// It is scheduled as a task.
+    pub(crate) task: bool,
 }
 
 impl Made {
@@ -375,6 +379,8 @@ impl Made {
             holds: 0,
             control_socket: None,
             relay: None,
+            live: &[],
+            task: false,
         }
     }
 
@@ -382,6 +388,21 @@ impl Made {
     #[must_use]
     pub fn polled(mut self) -> Self {
         self.polled = true;
+        self
+    }
+
+    /// Handlers show and change these arguments, in the order of their places: its configuration follows them, and may be
+    /// written.
+    #[must_use]
+    pub fn live(mut self, args: &'static [LiveArg]) -> Self {
+        self.live = args;
+        self
+    }
+
+    /// It has the handlers of a task, in all turns.
+    #[must_use]
+    pub fn task(mut self) -> Self {
+        self.task = true;
         self
     }
 

@@ -20,7 +20,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use super::source::{InClick, Problems, Span, short};
+use super::source::{InClick, Problems, Sources, Span, short};
 use super::text::Text;
 use super::value::{Value, unquote};
 
@@ -132,7 +132,8 @@ impl<'a> Args<'a> {
             }
         }
         if !given.is_empty() {
-            self.warn_all(&format!("{}: no effect here", given.join(", ")));
+            let words = format!("{}: no effect here", given.join(", "));
+            self.warn(&words, InClick::Silent);
         }
         self
     }
@@ -231,8 +232,34 @@ impl<'a> Args<'a> {
 
     /// Warns about the arguments as a whole.
     pub fn warn_all(&mut self, words: &str) {
+        let element = (short(self.element), short(self.class));
+        let words_in_click = format!("warning: {words}");
+        self.warn(words, InClick::Configuring { element, words: words_in_click });
+    }
+
+    /// Warns about what Click does not warn about.
+    pub fn warn_here(&mut self, words: &str) {
+        self.warn(words, InClick::Silent);
+    }
+
+    fn warn(&mut self, words: &str, in_click: InClick) {
         let message = format!("`{}` ({}): {words}", short(self.element), short(self.class));
-        self.problems.warn(self.text.whole_span(), message);
+        self.problems.warn(self.text.whole_span(), message, in_click);
+    }
+
+    /// The first argument that is neither one of these keywords nor in the place of one.
+    pub(crate) fn other_than(&self, keywords: &[&str]) -> Option<String> {
+        let text = self.text.as_str();
+        let mut places = 0;
+        let other = self.given.iter().find(|given| {
+            let keyword = &text[given.range.start..given.range.start + given.keyword];
+            places += usize::from(given.keyword == 0);
+            match given.keyword {
+                0 => places > keywords.len(),
+                _ => !keywords.contains(&keyword),
+            }
+        });
+        other.map(|given| text[given.range.clone()].to_owned())
     }
 
     /// Finishes the reading: arguments that were not read are errors.
@@ -313,6 +340,34 @@ impl<'a> Args<'a> {
         }
         (found, again)
     }
+}
+
+/// Arguments with another value in one of them: that of a keyword, or in its place where it is given without; the last one
+/// where it is not given.
+pub(crate) fn replaced(config: &str, place: usize, keyword: &str, value: &str) -> String {
+    let mut sources = Sources::default();
+    let end = u32::try_from(config.len()).ok();
+    let source = sources.add("config", config).zip(end);
+    let Some((source, end)) = source else { return config.to_owned() };
+    let text = Text::of(&sources, Span { source, start: 0, end });
+    let mut args: Vec<String> = Vec::new();
+    let (mut at, mut places) = (None, 0);
+    for range in text.arguments() {
+        let (length, _) = keyword_of(&text, range.clone());
+        let word = &config[range.start..range.start + length];
+        if length == 0 && places == place || length > 0 && word == keyword {
+            at = Some((args.len(), length > 0));
+        }
+        places += usize::from(length == 0);
+        args.push(config[range].to_owned());
+    }
+    match at {
+        Some((at, true)) => args[at] = format!("{keyword} {value}"),
+        Some((at, false)) => args[at] = value.to_owned(),
+        None if args.len() == place => args.push(value.to_owned()),
+        None => args.push(format!("{keyword} {value}")),
+    }
+    args.join(", ")
 }
 
 /// Length of the keyword that an argument begins with, 0 where it has none, and where its value starts.

@@ -10,8 +10,10 @@ mod flat;
 mod lex;
 pub mod open_policy;
 mod parse;
+pub(crate) mod ports;
 mod read;
 mod scope;
+pub(crate) mod scoped;
 mod source;
 pub(crate) mod splice;
 #[cfg(any(test, feature = "testing"))]
@@ -23,15 +25,14 @@ mod value;
 mod vars;
 
 pub use addresses::{Interfaces, Named};
+pub(crate) use args::replaced;
 pub use args::{Arg, Args, ConfigError};
 pub(crate) use class::Codes;
-pub use class::{ClassSpec, Classes, Processing, Role};
+pub use class::{AnyClass, ClassSpec, Classes, Processing, Role};
 pub use flat::{Configuration, Connection, Declared};
 pub use read::Language;
-#[cfg(any(test, feature = "testing"))]
-pub(crate) use source::Sources;
-pub(crate) use source::short;
 pub use source::{Errors, InClick, Place, Problems, Report, Span};
+pub(crate) use source::{Sources, short};
 pub use text::Text;
 pub(crate) use value::unquote;
 pub use value::{Around, Bandwidth, Value};

@@ -5,7 +5,7 @@
 
 use crate::element::support::setting::Setting;
 use crate::frame::{Batch, DropReason};
-use crate::graph::{Context, Element, ElementClass, Exit, Made};
+use crate::graph::{Context, Element, ElementClass, Exit, LiveArg, Made};
 use crate::language::ClassSpec;
 
 pub(crate) const CLASS: ElementClass = ElementClass {
@@ -16,7 +16,8 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         setup.args.finish()?;
         let length = Setting::<u32>::new(length?);
         let (each, exit) = (length.clone(), setup.exit(1, DropReason::TooBig));
-        Ok(length.handled(Made::new(move |_| CheckLength { length: each.clone(), exit }), "length"))
+        let made = Made::new(move |_| CheckLength { length: each.clone(), exit });
+        Ok(length.handled(made, "length").live(&[LiveArg { handler: "length", keyword: "LENGTH" }]))
     },
 };
 

@@ -49,7 +49,7 @@ pub(super) fn one_per_output<T>(
     let patterns = patterns(setup, read)?;
     let outputs = setup.outputs;
     if patterns.len() != outputs as usize {
-        let words = format!("{} patterns, but {outputs} outputs are connected", patterns.len());
+        let words = format!("need {outputs} arguments, one per output port");
         return Err(setup.args.refuse_all(&words));
     }
     Ok(patterns)
@@ -100,7 +100,7 @@ mod tests {
     fn each_output_has_its_pattern_and_all_that_is_wrong_is_reported() {
         let text = "Idle -> c :: Classifier(12/0800, -); c -> Discard";
         let reported = Plan::read("a", text, crate::ELEMENTS).unwrap_err().to_string();
-        assert!(reported.contains("2 patterns, but 1 outputs are connected"), "{reported}");
+        assert!(reported.contains("need 1 arguments, one per output port"), "{reported}");
         let reported = refused(&CLASS, "12/08, 12/0g, \\<ff>, x");
         for words in [
             "expected hexadecimal digits or `?`, at character 5",

@@ -10,7 +10,7 @@ use fingerpost_route::Mac;
 use crate::element::support::setting::Setting;
 use crate::frame::wire::{ETHER_BYTES, EtherMut};
 use crate::frame::{Batch, DropReason};
-use crate::graph::{Context, Element, ElementClass, Made};
+use crate::graph::{Context, Element, ElementClass, LiveArg, Made};
 use crate::language::ClassSpec;
 
 pub(crate) const STRIP: ElementClass = ElementClass {
@@ -55,7 +55,12 @@ pub(crate) const ETHER_ENCAP: ElementClass = ElementClass {
         });
         let [dst, src] = ends;
         let made = dst.handled(src.handled(made, "src"), "dst");
-        Ok(kind.handled(kind.handled(made, "ethertype"), "etht"))
+        let made = kind.handled(kind.handled(made, "ethertype"), "etht");
+        Ok(made.live(&[
+            LiveArg { handler: "ethertype", keyword: "ETHERTYPE" },
+            LiveArg { handler: "src", keyword: "SRC" },
+            LiveArg { handler: "dst", keyword: "DST" },
+        ]))
     },
 };
 

@@ -45,7 +45,7 @@ pub(crate) const FILTER: ElementClass = ElementClass {
             conditions.push((condition, output));
         }
         if denies && outputs > 1 {
-            setup.args.warn_all("`deny` drops packets, whatever outputs there are");
+            setup.args.warn_here("`deny` drops packets, whatever outputs there are");
         }
         let choice = Arc::new(Choice::new(conditions));
         Ok(Made::new(move |_| Sort { choice: choice.clone() }))

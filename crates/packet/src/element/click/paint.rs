@@ -8,8 +8,11 @@ use crate::element::support::copies::Copies;
 use crate::element::support::setting::Setting;
 use crate::frame::counters::{Count, PerWorker};
 use crate::frame::{Batch, DropReason};
-use crate::graph::{Context, Element, ElementClass, Made, Setup};
+use crate::graph::{Context, Element, ElementClass, LiveArg, Made, Setup};
 use crate::language::{ClassSpec, ConfigError};
+
+/// What its handler changes.
+const COLOR: &[LiveArg] = &[LiveArg { handler: "color", keyword: "COLOR" }];
 
 pub(crate) const PAINT: ElementClass = ElementClass {
     spec: spec("Paint", "1/1", "a/a"),
@@ -21,7 +24,7 @@ pub(crate) const PAINT: ElementClass = ElementClass {
         let color = Setting::<u8>::new(color?);
         let each = color.clone();
         let made = Made::new(move |_| Paint { color: each.clone(), anno });
-        Ok(color.handled(made, "color"))
+        Ok(color.handled(made, "color").live(COLOR))
     },
 };
 
@@ -41,7 +44,7 @@ pub(crate) const TEE: ElementClass = ElementClass {
             anno,
             copies: Copies::new(counts.add(instance)),
         });
-        Ok(color.handled(made.counter("failed", &failed), "color"))
+        Ok(color.handled(made.counter("failed", &failed), "color").live(COLOR))
     },
 };
 

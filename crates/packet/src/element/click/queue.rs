@@ -15,7 +15,7 @@ use crate::element::support::resets::Resets;
 use crate::element::support::setting::Setting;
 use crate::frame::counters::{Count, PerWorker};
 use crate::frame::{Batch, DropReason, FLAG_GENERATED, PacketQueue};
-use crate::graph::{Context, Element, ElementClass, Held, Inputs, Made, Setup};
+use crate::graph::{Context, Element, ElementClass, Held, Inputs, LiveArg, Made, Setup};
 use crate::handler::Handler;
 use crate::language::{ClassSpec, ConfigError};
 
@@ -99,11 +99,17 @@ fn configure(setup: &mut Setup<'_>, discipline: Discipline) -> Result<Made, Conf
     });
     let made = made
         .holds(usual as usize)
-        .handler(read("length", |counts| counts.length.read()))
+        .handler(Handler::read("length", {
+            let (counts, capacity) = (counts.clone(), capacity.clone());
+            // Packets beyond a new capacity are dropped in the queue's next turn.
+            move || counts.sum(|counts| counts.length.read().min(capacity.get().into())).to_string()
+        }))
         .handler(read("highwater_length", |counts| counts.highest.read()))
         .handler(read("drops", |counts| counts.drops.read()));
     let made = recounts.handled(resets.handled(made, "reset"), "reset_counts");
-    Ok(capacity.handled(made, "capacity"))
+    Ok(capacity
+        .handled(made, "capacity")
+        .live(&[LiveArg { handler: "capacity", keyword: "CAPACITY" }]))
 }
 
 /// Packets for which there is room from the start; more room is made when it is needed.
@@ -140,6 +146,16 @@ impl Queue {
     fn follow(&mut self, cx: &mut Context<'_>) {
         if self.resets.came() {
             self.empty(DropReason::Discarded, cx);
+        }
+        // The capacity was made smaller.
+        while self.packets.len() > self.capacity.get() as usize {
+            let last = match self.discipline {
+                Discipline::Tail => self.packets.pop_back(),
+                Discipline::Front => self.packets.pop(),
+            };
+            let Some(packet) = last else { break };
+            self.held.remove(packet.meta.flags & FLAG_GENERATED != 0);
+            cx.drop_packet(packet, DropReason::QueueFull);
         }
         if self.recounts.came() {
             self.counts.highest.set(self.packets.len() as u64);
@@ -254,6 +270,22 @@ impl Element for Queue {
 mod tests {
     use super::*;
     use crate::testing::{Rig, World};
+
+    #[test]
+    fn a_smaller_capacity_drops_the_last() {
+        for (class, kept) in [("Queue", [1, 2]), ("FrontDropQueue", [4, 5])] {
+            let text = format!(
+                "FromDevice(a) -> q :: {class}(9) -> u :: Unqueue(ACTIVE false) -> ToDevice(b)"
+            );
+            let mut rig = Rig::new(&World::new(), &text);
+            rig.receive("a", &[&[1], &[2], &[3], &[4], &[5]]);
+            rig.write("q.capacity", "2");
+            assert_eq!((rig.read("q.length"), rig.read("q.drops")), ("2".into(), "0".into()));
+            rig.write("u.active", "true");
+            let left: Vec<_> = rig.poll().iter().map(|(_, frame)| frame[0]).collect();
+            assert_eq!(left, kept, "{class}");
+        }
+    }
 
     #[test]
     fn disciplines() {

@@ -12,7 +12,7 @@ use crate::element::support::allowance::{Allowance, Budget, Unit};
 use crate::element::support::resets::Resets;
 use crate::element::support::setting::Setting;
 use crate::frame::Batch;
-use crate::graph::{Context, Element, ElementClass, Inputs, Made, Setup};
+use crate::graph::{Context, Element, ElementClass, Inputs, LiveArg, Made, Setup};
 use crate::language::{ClassSpec, ConfigError};
 
 pub(crate) const SPLITTER: ElementClass = ElementClass {
@@ -64,6 +64,9 @@ const fn pulled(name: &'static str, processing: &'static str, flow: &'static str
     ClassSpec::new(name, "1/1", processing, flow)
 }
 
+/// What the handler of all changes.
+const RATE: &[LiveArg] = &[LiveArg { handler: "rate", keyword: "RATE" }];
+
 fn made<E: Element + 'static>(
     setup: &mut Setup<'_>,
     unit: Unit,
@@ -73,7 +76,7 @@ fn made<E: Element + 'static>(
     setup.args.finish()?;
     let allowance = allowance?;
     let each = allowance.clone();
-    Ok(allowance.handled(Made::new(move |_| with(each.budget()))))
+    Ok(allowance.handled(Made::new(move |_| with(each.budget()))).live(RATE))
 }
 
 /// Those that pull and push, unless `ACTIVE false` is given.
@@ -108,7 +111,7 @@ fn pulled_by(
             active: active.clone(),
         }
     });
-    Ok(allowance.handled(resets.handled(made, "reset")))
+    Ok(allowance.handled(resets.handled(made, "reset")).live(RATE))
 }
 
 struct Splitter {

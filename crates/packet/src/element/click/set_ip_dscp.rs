@@ -6,7 +6,7 @@ use crate::element::support::setting::Setting;
 use crate::frame::Batch;
 use crate::frame::wire::checksum::update;
 use crate::frame::wire::{Ip4Mut, Ip6Mut};
-use crate::graph::{Context, Element, ElementClass, Made};
+use crate::graph::{Context, Element, ElementClass, LiveArg, Made};
 use crate::language::ClassSpec;
 
 pub(crate) const CLASS: ElementClass = ElementClass {
@@ -21,7 +21,8 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         }
         let dscp = Setting::<u8>::new(dscp);
         let each = dscp.clone();
-        Ok(dscp.handled(Made::new(move |_| SetIpDscp { dscp: each.clone() }), "dscp"))
+        let made = Made::new(move |_| SetIpDscp { dscp: each.clone() });
+        Ok(dscp.handled(made, "dscp").live(&[LiveArg { handler: "dscp", keyword: "DSCP" }]))
     },
 };
 

@@ -4,7 +4,7 @@
 
 use crate::element::support::setting::{Setting, value};
 use crate::frame::{Batch, DropReason};
-use crate::graph::{Context, Element, ElementClass, Made};
+use crate::graph::{Context, Element, ElementClass, LiveArg, Made};
 use crate::handler::Handler;
 use crate::language::ClassSpec;
 
@@ -15,8 +15,8 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         let output = setup.args.optional("OUTPUT");
         setup.args.finish()?;
         let outputs = setup.outputs;
-        let output = read(output?.unwrap_or(0), outputs)
-            .map_err(|words| setup.args.refuse_all(&format!("OUTPUT: {words}")))?;
+        let output =
+            read(output?.unwrap_or(0), outputs).map_err(|words| setup.args.refuse_all(&words))?;
         let output = Setting::<u16>::new(output);
         let (each, shown) = (output.clone(), output.clone());
         let made = Made::new(move |_| Switch { output: each.clone() });
@@ -24,6 +24,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
             NONE => "-1".to_owned(),
             output => output.to_string(),
         };
+        let made = made.live(&[LiveArg { handler: "switch", keyword: "OUTPUT" }]);
         Ok(made.handler(Handler::read("switch", text)).handler(Handler::write(
             "switch",
             move |text| {
@@ -44,7 +45,7 @@ fn read(number: i64, outputs: u32) -> Result<u16, String> {
     match u16::try_from(number).ok().filter(known) {
         Some(output) => Ok(output),
         None if number < 0 => Ok(NONE),
-        None => Err(format!("`{number}` is no output: there are {outputs}")),
+        None => Err(format!("output must be < {outputs}")),
     }
 }
 
@@ -84,8 +85,8 @@ mod tests {
         assert!(rig.receive("a", &[&[1]]).is_empty());
         assert_eq!((rig.dropped(DropReason::Discarded), rig.read("s.switch")), (1, "-1".into()));
         let reported = rig.handlers.write("s.switch", "2").unwrap_err().to_string();
-        assert!(reported.contains("`2` is no output: there are 2"), "{reported}");
+        assert!(reported.contains("output must be < 2"), "{reported}");
         assert!(rig.handlers.write("s.switch", "x").is_err());
-        assert!(refused(&CLASS, "8").contains("OUTPUT: `8` is no output: there are 8"));
+        assert!(refused(&CLASS, "8").contains("output must be < 8"));
     }
 }

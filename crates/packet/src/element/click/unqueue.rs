@@ -57,7 +57,8 @@ pub(crate) const CLASS: ElementClass = ElementClass {
                 }
             }))
             .handler(Handler::read("burst", move || burst.get().to_string()));
-        Ok(active.handled(resets.handled(made, "reset"), "active"))
+        let made = resets.handled(resets.handled(made, "reset"), "reset_counts");
+        Ok(active.handled(made, "active"))
     },
 };
 

@@ -76,7 +76,7 @@ pub(crate) const TO_SNIFFERS: ElementClass = ElementClass {
         setup.args.finish()?;
         setup
             .args
-            .warn_all("packets end here: `ToDump` writes them for programs that look at them");
+            .warn_here("packets end here: `ToDump` writes them for programs that look at them");
         Ok(Made::new(|_| ToSniffers))
     },
 };
@@ -173,10 +173,10 @@ pub(crate) fn driver(
     let promiscuous = setup.args.optional::<bool>("PROMISC");
     let length = setup.args.optional::<u32>("SNAPLEN");
     if setup.args.keyword_arg("BPF_FILTER")?.is_some() {
-        setup.args.warn_all("BPF_FILTER is not applied: put an IPClassifier behind it");
+        setup.args.warn_here("BPF_FILTER is not applied: put an IPClassifier behind it");
     }
     if matches!(promiscuous, Ok(Some(_))) || matches!(length, Ok(Some(_))) {
-        setup.args.warn_all("PROMISC and SNAPLEN change nothing here");
+        setup.args.warn_here("PROMISC and SNAPLEN change nothing here");
     }
     promiscuous?;
     length?;
@@ -223,7 +223,7 @@ impl Host {
         setup.args.finish()?;
         kind?;
         if gateway?.is_some() {
-            setup.args.warn_all("GATEWAY: the host gets no route by it; `ip route add` makes one");
+            setup.args.warn_here("GATEWAY: the host gets no route by it; `ip route add` makes one");
         }
         let interface = name?.or(own_name?).or(old_name?);
         let name = interface.clone().unwrap_or_else(|| setup.name().replace('/', "-"));

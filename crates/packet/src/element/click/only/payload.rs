@@ -17,7 +17,7 @@ pub(crate) const PAD: ElementClass = class("Pad", "lengthens short packets with 
     setup.args.finish()?;
     let (length, zero) = (length?, zero?);
     if zero == Some(false) {
-        setup.args.warn_all("ZERO: bytes that are added are zeros in any case");
+        setup.args.warn_here("ZERO: bytes that are added are zeros in any case");
     }
     each(move |batch, i| {
         let extra = Annotations::of(batch, i).extra_length as usize;

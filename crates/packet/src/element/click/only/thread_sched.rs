@@ -26,7 +26,7 @@ const fn hint(name: &'static str) -> ElementClass {
 fn passes(setup: &mut Setup<'_>) -> Result<Made, ConfigError> {
     while setup.args.next_of_any().is_some() {}
     setup.args.finish()?;
-    setup.args.warn_all("each worker has all elements here: nothing is changed by it");
+    setup.args.warn_here("each worker has all elements here: nothing is changed by it");
     Ok(Made::new(|_| Hint))
 }
 

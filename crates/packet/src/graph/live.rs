@@ -1,0 +1,217 @@
+//! Handlers that many elements have besides their own: those of their task, and `config` of elements whose arguments can
+//! be changed while they run.
+//!
+//! Source: Click's `live_reconfigure`, `reconfigure_keyword_handler` and `add_task_handlers`. A configuration that is written
+//! is read as that of a new element, and what its handlers show is written to those of the present one; a handler that
+//! is written changes the configuration. Tickets and threads of tasks change nothing here.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::{Around, Devices, ElementClass, Ending, Installed, Setup};
+use crate::handler::Handler;
+use crate::language::open_policy::OpenPolicy;
+use crate::language::{Args, InClick, Problems, Sources, Span, Text, replaced};
+use crate::route_table::gateways::Gateways;
+
+/// An argument that a handler shows and changes.
+#[derive(Clone, Copy, Debug)]
+pub struct LiveArg {
+    /// Name of the handler, which can be read and written.
+    pub handler: &'static str,
+    /// Its keyword. The first of a list stands in the first place where it is given without one, and so on.
+    pub keyword: &'static str,
+}
+
+/// An element whose arguments can be changed.
+pub(super) struct Live {
+    pub(super) class: &'static ElementClass,
+    pub(super) args: &'static [LiveArg],
+    pub(super) config: String,
+    pub(super) inputs: u32,
+    pub(super) outputs: u32,
+    pub(super) gateways: Arc<Gateways>,
+}
+
+impl Live {
+    /// The handlers of the element, of which these change the configuration, and `config`.
+    pub(super) fn handlers(self, given: Vec<Handler>) -> Vec<Handler> {
+        let text = Arc::new(Mutex::new(self.config.clone()));
+        let set = {
+            let text = text.clone();
+            move |new: String| *text.lock().unwrap_or_else(PoisonError::into_inner) = new
+        };
+        let shown = move || text.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut handlers = Vec::with_capacity(given.len() + 2);
+        for handler in &given {
+            let place = self.args.iter().position(|arg| arg.handler == handler.name());
+            let Some(place) = place.filter(|_| handler.is_writable()) else {
+                handlers.push(handler.clone());
+                continue;
+            };
+            let (arg, inner) = (self.args[place], handler.clone());
+            let (shown, set) = (shown.clone(), set.clone());
+            if handler.is_readable() {
+                let inner = inner.clone();
+                handlers.push(Handler::read_with(arg.handler, move |text| {
+                    inner.call_read(arg.handler, text).map_err(|error| error.to_string())
+                }));
+            }
+            handlers.push(Handler::write_warned(arg.handler, move |given| {
+                let warnings = written(&inner, arg.handler, given)?;
+                set(replaced(&shown(), place, arg.keyword, given.trim()));
+                Ok(warnings)
+            }));
+        }
+        let read = shown.clone();
+        handlers.push(Handler::read("config", move || read()));
+        handlers.push(Handler::write("config", move |config| {
+            for (arg, value) in self.args.iter().zip(self.values(config)?) {
+                for handler in given.iter().filter(|handler| handler.name() == arg.handler) {
+                    if handler.is_writable() {
+                        written(handler, arg.handler, &value)?;
+                    }
+                }
+            }
+            set(config.trim().to_owned());
+            Ok(())
+        }));
+        handlers
+    }
+
+    /// What a new element of this configuration would have, for each argument.
+    fn values(&self, config: &str) -> Result<Vec<String>, String> {
+        let mut sources = Sources::default();
+        let source = sources.add("config", config).ok_or("a text of 4 GiB or more")?;
+        let end = u32::try_from(config.len()).map_err(|_| "a text of 4 GiB or more")?;
+        let text = Text::of(&sources, Span { source, start: 0, end });
+        let mut problems = Problems::default();
+        let args = Args::new("", self.class.spec.name, &text, &mut problems);
+        let keywords: Vec<_> = self.args.iter().map(|arg| arg.keyword).collect();
+        if let Some(other) = args.other_than(&keywords) {
+            return Err(format!("`{other}` cannot be changed while the element is used"));
+        }
+        let made = (self.class.configure)(&mut Setup {
+            args,
+            inputs: self.inputs,
+            outputs: self.outputs,
+            gateways: &self.gateways,
+            ending: &Ending::default(),
+            installed: &Installed::default(),
+            policy: &OpenPolicy::default(),
+            drivers: &[],
+            devices: &mut Devices::default(),
+            around: Around {
+                configuration: None,
+                number: 0,
+                tables: &mut HashMap::new(),
+                shared: &mut HashMap::new(),
+            },
+            before: None,
+            kept: None,
+        });
+        let made = made.map_err(|_| {
+            let reports = problems.errors(&sources).reports.into_iter();
+            let words = reports.map(|report| match report.in_click {
+                Some(InClick::Configuring { words, .. }) => words,
+                _ => report.message,
+            });
+            words.collect::<Vec<_>>().join("\n")
+        })?;
+        let value = |arg: &LiveArg| {
+            let shows = |handler: &&Handler| handler.name() == arg.handler && handler.is_readable();
+            let handler = made.handlers.iter().find(shows);
+            let handler = handler.ok_or_else(|| format!("no handler {}", arg.handler))?;
+            handler.call_read(arg.handler, "").map_err(|error| error.to_string())
+        };
+        self.args.iter().map(value).collect()
+    }
+}
+
+fn written(handler: &Handler, name: &str, text: &str) -> Result<Vec<String>, String> {
+    handler.call_write(name, text, &OpenPolicy::default()).map_err(|error| error.to_string())
+}
+
+/// Tickets of a task, in Click.
+const TICKETS: u32 = 1024;
+/// Most of them.
+const MOST_TICKETS: u32 = 1 << 15;
+
+/// Handlers of the task of an element with these handlers.
+pub(super) fn task_handlers(given: &[Handler]) -> [Handler; 4] {
+    let shown = |name: &str| {
+        given.iter().find(|handler| handler.name() == name && handler.is_readable()).cloned()
+    };
+    let read = |handler: &Option<Handler>| {
+        let text = handler.as_ref().and_then(|handler| handler.call_read("", "").ok())?;
+        Some(text.trim().to_owned())
+    };
+    let parts = ["active", "limit", "count"].map(shown);
+    let scheduled = move || {
+        let [active, limit, count] = parts.each_ref().map(read);
+        let number = |text: Option<String>| text.and_then(|text| text.parse::<i64>().ok());
+        let done = match (number(limit), number(count)) {
+            (Some(limit), Some(count)) => limit >= 0 && count >= limit,
+            _ => false,
+        };
+        (active.as_deref() != Some("false") && !done).to_string()
+    };
+    let tickets = Arc::new(AtomicU32::new(TICKETS));
+    let set = tickets.clone();
+    [
+        Handler::read("scheduled", scheduled),
+        // Relaxed: nothing depends on it.
+        Handler::read("tickets", move || tickets.load(Relaxed).to_string()),
+        Handler::write("tickets", move |text| {
+            let number = text.trim().parse::<u32>().ok().filter(|number| *number > 0);
+            let number = number.ok_or("bad number of tickets")?;
+            set.store(number.min(MOST_TICKETS), Relaxed);
+            Ok(())
+        }),
+        Handler::read("home_thread", || "0".to_owned()),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{Rig, World};
+
+    #[test]
+    fn configurations_are_written_and_follow_handlers() {
+        let text = "FromDevice(a) -> p :: Paint(5) -> s :: Switch -> q :: Queue(5) -> Unqueue -> ToDevice(b);
+            s [1] -> Discard";
+        let mut rig = Rig::new(&World::new(), text);
+        let config = |rig: &Rig, name: &str| rig.read(&format!("{name}.config"));
+        rig.write("q.config", "7");
+        assert_eq!((rig.read("q.capacity"), config(&rig, "q")), ("7".into(), "7".into()));
+        rig.write("q.config", "CAPACITY 8");
+        rig.write("q.capacity", "9");
+        assert_eq!((rig.read("q.capacity"), config(&rig, "q")), ("9".into(), "CAPACITY 9".into()));
+        rig.write("p.color", "3");
+        rig.write("s.switch", "1");
+        assert_eq!([config(&rig, "p"), config(&rig, "s")], ["3", "1"]);
+        rig.write("s.config", "0");
+        assert_eq!(rig.read("s.switch"), "0");
+        rig.receive("a", &[&[7]]);
+        let refused = |rig: &Rig, text: &str| rig.handlers.write("q.config", text).unwrap_err();
+        assert!(refused(&rig, "x").to_string().contains("CAPACITY: `x` is no whole number"));
+        assert!(refused(&rig, "1, 2").to_string().contains("`2` cannot be changed"));
+        assert_eq!(rig.read("q.capacity"), "9", "nothing was changed");
+    }
+
+    #[test]
+    fn tasks_have_handlers() {
+        let text = "i :: InfiniteSource(LIMIT 2) -> Queue -> u :: Unqueue -> d :: Discard; Idle -> n :: Null -> Discard";
+        let mut rig = Rig::new(&World::new(), text);
+        assert_eq!(rig.read("i.scheduled"), "true");
+        (0..9).for_each(|_| drop(rig.poll()));
+        assert_eq!([rig.read("i.scheduled"), rig.read("u.scheduled")], ["false", "true"]);
+        assert_eq!([rig.read("u.tickets"), rig.read("u.home_thread")], ["1024", "0"]);
+        rig.write("u.tickets", "5");
+        assert_eq!(rig.read("u.tickets"), "5");
+        for without in ["d", "n"] {
+            assert!(!rig.read(&format!("{without}.handlers")).contains("scheduled"));
+        }
+    }
+}

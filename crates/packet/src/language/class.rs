@@ -95,6 +95,26 @@ impl<C: Classes + ?Sized> Classes for &C {
     }
 }
 
+/// Classes, and as one of its own any other name that begins with a capital: for programs that write configurations as
+/// text and make no elements.
+#[derive(Clone, Copy, Debug)]
+pub struct AnyClass<C>(pub C);
+
+impl<C: Classes> Classes for AnyClass<C> {
+    fn find(&self, name: &str) -> Option<ClassSpec> {
+        let any = || {
+            let capital = name.starts_with(|first: char| first.is_ascii_uppercase());
+            // Never freed: few names, of a program that ends soon.
+            capital.then(|| ClassSpec::new(name.to_owned().leak(), "-/-", "a/a", "x/x"))
+        };
+        self.0.find(name).or_else(any)
+    }
+
+    fn each(&self, visit: &mut dyn FnMut(&'static str)) {
+        self.0.each(visit);
+    }
+}
+
 /// A code of a class cannot be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("`{code}` is no {what}")]

@@ -27,7 +27,7 @@ pub(super) const UNKNOWN: ClassSpec = ClassSpec::new("", "-/-", "a/a", "x/y");
 /// Elements and connections without compounds.
 #[derive(Debug, Default)]
 pub(super) struct Flat {
-    /// Elements in the order of their declaration.
+    /// Elements in the order of their declaration, those of a compound behind those of the text that it is used in.
     pub elements: Vec<Declared>,
     /// Connections in the order of their text; their kinds are not known yet.
     pub connections: Vec<Connection>,
@@ -62,7 +62,8 @@ pub(super) fn expand(
     for (name, value) in overrides {
         frame.define(name, value.clone());
     }
-    work.compound(top, "", &frame);
+    work.compounds = 1;
+    work.compound((top, 0), "", &frame);
     if !work.stopped {
         work.join();
     }
@@ -90,10 +91,9 @@ enum Port {
 }
 
 impl<'t> Work<'t, '_> {
-    /// Adds what a compound has; its number.
-    fn compound(&mut self, number: usize, prefix: &str, frame: &Frame<'_>) -> u32 {
-        let own = self.compounds;
-        self.compounds += 1;
+    /// Adds what a compound of this template and number has: its own elements, then those of the compounds in it, one
+    /// compound after the other.
+    fn compound(&mut self, (number, own): (usize, u32), prefix: &str, frame: &Frame<'_>) {
         let template = &self.templates[number];
         let mut parts = Vec::with_capacity(template.parts.len());
         let mut used = vec![[0; 2]; template.parts.len()];
@@ -104,11 +104,12 @@ impl<'t> Work<'t, '_> {
                 }
             }
         }
+        let mut inside = Vec::new();
         for (part, used) in template.parts.iter().zip(used) {
             if self.stopped {
-                return own;
+                return;
             }
-            parts.push(self.part(part, used, prefix, frame));
+            parts.push(self.part(part, used, prefix, frame, &mut inside));
         }
         let port = |end: End, from: bool| match end.part.map(|part| parts[part]) {
             None => Port::Tunnel(2 * own + u32::from(!from), end.port),
@@ -117,17 +118,26 @@ impl<'t> Work<'t, '_> {
         };
         let wires = template.wires.iter();
         self.wires.extend(wires.map(|w| (port(w.from, true), port(w.to, false), w.place)));
-        own
+        for Inside { template, number, prefix, frame } in inside {
+            if self.stopped {
+                return;
+            }
+            self.compound((template, number), &prefix, &frame);
+        }
     }
 
-    /// Adds a part, of which so many inputs and outputs are used.
-    fn part(
+    /// Adds a part, of which so many inputs and outputs are used; a compound is left to be expanded.
+    fn part<'f>(
         &mut self,
         part: &'t Part<'t>,
         used: [u32; 2],
         prefix: &str,
-        frame: &Frame<'_>,
-    ) -> Made {
+        frame: &'f Frame<'f>,
+        inside: &mut Vec<Inside<'f>>,
+    ) -> Made
+    where
+        't: 'f,
+    {
         let name = format!("{prefix}{}", part.name);
         if name.len() > MOST_NAME {
             let words =
@@ -150,7 +160,11 @@ impl<'t> Work<'t, '_> {
                 for (name, _, value) in &template.defines {
                     inner.define(name, value.clone());
                 }
-                return Made::Compound(self.compound(number, &format!("{name}/"), &inner));
+                let own = self.compounds;
+                self.compounds += 1;
+                let prefix = format!("{name}/");
+                inside.push(Inside { template: number, number: own, prefix, frame: inner });
+                return Made::Compound(own);
             }
         };
         let name: Arc<str> = name.into();
@@ -337,6 +351,15 @@ impl<'t> Work<'t, '_> {
             }
         }
     }
+}
+
+/// A compound that is yet to be expanded.
+struct Inside<'f> {
+    template: usize,
+    /// Its number.
+    number: u32,
+    prefix: String,
+    frame: Frame<'f>,
 }
 
 /// What a part became.

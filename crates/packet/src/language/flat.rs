@@ -120,10 +120,9 @@ impl Configuration {
         problems.errors(&self.sources)
     }
 
-    /// Its text: declarations first, then connections.
+    /// Its text: declarations first, then connections, in chains.
     pub fn flatconfig(&self) -> String {
         let mut text = String::new();
-        let name = |number: u32| &self.elements[number as usize].name;
         for element in &self.elements {
             let config = uncommented(element.config.as_str());
             let config = config.trim_matches(|c: char| u8::try_from(c).is_ok_and(is_blank));
@@ -131,12 +130,58 @@ impl Configuration {
             let class = element.class.name;
             let _ = writeln!(text, "{} :: {class}{open}{config}{close};", element.name);
         }
-        for wire in &self.connections {
-            let port = |port: u32| if port == 0 { String::new() } else { format!(" [{port}]") };
-            let (output, input) = (port(wire.output), port(wire.input));
-            let _ = writeln!(text, "{}{output} ->{input} {};", name(wire.from), name(wire.to));
+        if !self.elements.is_empty() {
+            text.push('\n');
         }
+        self.chains(&mut text);
         text
+    }
+
+    /// Its connections, as Click writes them: one follows another where it leaves output 0 of the element whose input 0 that
+    /// enters, and of several the one that enters an input 0.
+    fn chains(&self, text: &mut String) {
+        let wires = &self.connections;
+        let name = |number: u32| &self.elements[number as usize].name;
+        // Connections by the element whose output 0 they leave.
+        let mut leaving: HashMap<u32, Vec<usize>> = HashMap::new();
+        for (at, wire) in wires.iter().enumerate().filter(|(_, wire)| wire.output == 0) {
+            leaving.entry(wire.from).or_default().push(at);
+        }
+        let mut next = vec![None; wires.len()];
+        let mut follows = vec![false; wires.len()];
+        for (at, wire) in wires.iter().enumerate().filter(|(_, wire)| wire.input == 0) {
+            let behind = leaving.get(&wire.to).into_iter().flatten().copied();
+            let free = || behind.clone().filter(|&other| other != at && !follows[other]);
+            let best = free().find(|&other| wires[other].input == 0).or_else(|| free().last());
+            if let Some(best) = best {
+                follows[best] = true;
+                next[at] = Some(best);
+            }
+        }
+        let mut written = vec![false; wires.len()];
+        // What is left then is in circles.
+        for circles in [false, true] {
+            for first in 0..wires.len() {
+                if written[first] || follows[first] && !circles {
+                    continue;
+                }
+                text.push_str(name(wires[first].from));
+                if wires[first].output > 0 {
+                    let _ = write!(text, " [{}]", wires[first].output);
+                }
+                let mut at = Some(first);
+                while let Some(wire) = at.filter(|&at| !written[at]) {
+                    text.push_str(if wire == first { " -> " } else { "\n    -> " });
+                    if wires[wire].input > 0 {
+                        let _ = write!(text, "[{}] ", wires[wire].input);
+                    }
+                    text.push_str(name(wires[wire].to));
+                    written[wire] = true;
+                    at = next[wire];
+                }
+                text.push_str(";\n");
+            }
+        }
     }
 }
 

@@ -51,21 +51,6 @@ pub(super) enum Class {
     Compound(Box<Body>),
 }
 
-impl Class {
-    /// Whether one of its bodies is `...`.
-    pub(super) fn extends(&self) -> bool {
-        let Self::Compound(body) = self else { return false };
-        let mut body = body;
-        loop {
-            match &body.otherwise {
-                None => return false,
-                Some(Otherwise::Before(_)) => return true,
-                Some(Otherwise::Body(next)) => body = next,
-            }
-        }
-    }
-}
-
 /// The inside of a compound.
 #[derive(Debug)]
 pub(super) struct Body {

@@ -8,8 +8,8 @@
 //!
 //! A class may have several forms, of which arguments and used ports select one when it is expanded.
 //!
-//! Source: click(5). Differs: elements may be used before they are declared; a class may not be
-//! declared twice in one body, unless it extends the first one; names of outputs (`ttl[expired]`) stand for their numbers.
+//! Source: click(5). A class that is declared again is the later one from there on. Differs: elements may be used before
+//! they are declared; names of outputs (`ttl[expired]`) stand for their numbers.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -135,7 +135,7 @@ struct Resolver<'s, 'p> {
     /// Those that are done.
     templates: Vec<Template<'s>>,
     /// Classes by name, a map for each open body.
-    visible: Vec<HashMap<&'s str, (ClassRef, Span)>>,
+    visible: Vec<HashMap<&'s str, ClassRef>>,
     /// Classes that are declared somewhere, for hints.
     later: HashMap<&'s str, Span>,
     /// Ports that stood beside arrows so far.
@@ -296,15 +296,10 @@ impl<'s> Resolver<'s, '_> {
     fn class_statement(&mut self, name: Span, class: Class, depth: usize) {
         let text = self.text(name);
         self.later.entry(text).or_insert(name);
-        // Found before it is declared: inside, the name still means the outer class.
-        let extends = class.extends();
+        // Found before it is declared: inside, the name still means the class before.
         let class = self.class(class, Some(name), depth);
         let map = self.visible.last_mut().expect("a body is open");
-        if let Some((_, first)) = map.insert(text, (class, name)).filter(|_| !extends) {
-            self.problems
-                .add(name, format!("class `{}` is declared twice", short(text)))
-                .note(first, "first declared here");
-        }
+        map.insert(text, class);
     }
 
     /// What a class is; a compound becomes a template.
@@ -377,8 +372,7 @@ impl<'s> Resolver<'s, '_> {
 
     fn find(&self, name: &str) -> Option<ClassRef> {
         let declared = self.visible.iter().rev().find_map(|map| map.get(name));
-        let declared = declared.map(|(class, _)| *class);
-        declared.or_else(|| self.classes.find(name).map(ClassRef::Built))
+        declared.copied().or_else(|| self.classes.find(name).map(ClassRef::Built))
     }
 
     fn unknown_class(&mut self, at: Span) {
@@ -518,8 +512,15 @@ impl<'s> Resolver<'s, '_> {
         }
         if let Some(&first) = scope.names.get(name) {
             let first = scope.parts[first].place;
+            let shown = short(name);
+            let before = self.sources.place(first);
+            let in_click = format!(
+                "redeclaration of element '{shown}'\n{}:{}: element '{shown}' previously declared here",
+                before.file, before.line
+            );
             self.problems
-                .add(at, format!("`{}` is declared twice", short(name)))
+                .add(at, format!("`{shown}` is declared twice"))
+                .in_click(InClick::Reading(in_click))
                 .note(first, "first declared here");
             return Named::Nothing;
         }

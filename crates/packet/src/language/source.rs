@@ -177,6 +177,8 @@ pub enum InClick {
     Reading(String),
     /// Ports that do not fit: the router is not initialized.
     Checking(String),
+    /// Nothing: Click does not report it.
+    Silent,
     /// Arguments of an element: below a heading that names it and its class.
     Configuring {
         /// Name and class.
@@ -252,10 +254,18 @@ impl Problems {
         self.kept.last_mut().expect("just added")
     }
 
-    /// Warns about what may not be meant; no more than are shown.
-    pub fn warn(&mut self, at: Span, message: String) {
+    /// Warns about what may not be meant, with how Click reports it; no more than are shown.
+    pub fn warn(&mut self, at: Span, message: String, in_click: InClick) {
         if self.warned.len() < MOST_SHOWN {
-            self.warned.push(Problem { at, message, ..Problem::default() });
+            let in_click = Some(in_click);
+            self.warned.push(Problem { at, message, in_click, ..Problem::default() });
+        }
+    }
+
+    /// What was reported so far is what could not be read, of which Click makes no router.
+    pub(super) fn end_reading(&mut self) {
+        for problem in &mut self.kept {
+            problem.in_click.get_or_insert_with(|| InClick::Reading(problem.message.clone()));
         }
     }
 

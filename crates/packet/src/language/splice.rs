@@ -95,7 +95,13 @@ mod tests {
         });
         let element = graph.add_element("new", class);
         graph.splice(element, &points);
-        let text = graph.flatconfig();
+        let name = |number: u32| &graph.elements()[number as usize].name;
+        let port = |port: u32| if port == 0 { String::new() } else { format!(" [{port}]") };
+        let lines = graph.connections().iter().map(|wire| {
+            let (output, input) = (port(wire.output), port(wire.input));
+            format!("{}{output} ->{input} {};", name(wire.from), name(wire.to))
+        });
+        let text: String = lines.collect();
         for line in ["a -> new;", "b -> new;", "c -> [1] new;", "new -> d;", "new [1] -> e;"] {
             assert!(text.contains(line), "{line}: {text}");
         }

@@ -10,13 +10,44 @@ fn read(text: &str) -> Result<Configuration, Errors> {
     Language::new(CLASSES).read("a.click", text)
 }
 
-/// The flat form of a good configuration, in one line.
+/// The elements and connections of a good configuration, in one line.
 fn flat(text: &str) -> String {
     let read = read(text).unwrap_or_else(|errors| panic!("{text}\n{errors}"));
     let flat = read.flatconfig();
     let again = self::read(&flat).unwrap_or_else(|errors| panic!("{flat}\n{errors}"));
     assert_eq!(again.flatconfig(), flat, "it reads as the same again");
-    flat.replace(";\n", "; ").trim_end_matches("; ").to_owned()
+    let declared = flat.split("\n\n").next().unwrap_or_default().replace(";\n", "; ");
+    let name = |number: u32| &read.elements()[number as usize].name;
+    let port = |port: u32| if port == 0 { String::new() } else { format!(" [{port}]") };
+    let wires = read.connections().iter().map(|wire| {
+        let (output, input) = (port(wire.output), port(wire.input));
+        format!("; {}{output} ->{input} {}", name(wire.from), name(wire.to))
+    });
+    declared.trim_end_matches([';', ' ']).to_owned() + &wires.collect::<String>()
+}
+
+#[test]
+fn the_text_has_chains() {
+    let text = "a :: Idle -> t :: Tee -> b :: Counter -> d :: Discard; t [1] -> [0] c :: Counter -> d;
+        c2 :: Counter -> c3 :: Counter -> c2; Idle -> s :: Tee; Idle -> s; s -> Discard; s [1] -> b";
+    let chains = read(text).unwrap().flatconfig();
+    let (declared, chains) = chains.split_once("\n\n").unwrap();
+    assert!(declared.starts_with("a :: Idle;\nt :: Tee;\n"), "{declared}");
+    assert_eq!(
+        chains,
+        "a -> t\n    -> b\n    -> d;\nt [1] -> c\n    -> d;\nIdle@8 -> s\n    -> Discard@11;\n\
+         Idle@10 -> s;\ns [1] -> b;\nc2 -> c3\n    -> c2;\n"
+    );
+    assert_eq!(read("").unwrap().flatconfig(), "");
+}
+
+#[test]
+fn elements_of_compounds_are_behind_those_around_them() {
+    let text = "elementclass B { input -> x :: Counter -> output }
+        elementclass A { input -> Counter -> B -> Counter -> output } Idle -> A -> B -> Discard";
+    let names: Vec<_> =
+        read(text).unwrap().elements().iter().map(|element| element.name.to_string()).collect();
+    assert_eq!(names.join(" "), "Idle@1 Discard@4 A@2/Counter@1 A@2/Counter@3 A@2/B@2/x B@3/x");
 }
 
 /// The messages of a wrong one, with line and column.
@@ -100,7 +131,7 @@ fn arrows_of_many() {
 fn compounds_vanish() {
     assert_eq!(
         flat("elementclass C { input -> x :: Counter -> output } Idle -> c :: C -> Discard"),
-        "Idle@1 :: Idle; c/x :: Counter; Discard@3 :: Discard; c/x -> Discard@3; Idle@1 -> c/x"
+        "Idle@1 :: Idle; Discard@3 :: Discard; c/x :: Counter; Idle@1 -> c/x; c/x -> Discard@3"
     );
     // Ports, compounds in compounds, and one that only passes on.
     assert_eq!(
@@ -109,19 +140,19 @@ fn compounds_vanish() {
              elementclass Out { input -> i :: In -> output; Idle -> [1] i }
              Idle -> o :: Out -> Discard;"
         ),
-        "Idle@1 :: Idle; o/Idle@2 :: Idle; Discard@3 :: Discard; o/Idle@2 -> Discard@3; Idle@1 -> Discard@3"
+        "Idle@1 :: Idle; Discard@3 :: Discard; o/Idle@2 :: Idle; Idle@1 -> Discard@3; o/Idle@2 -> Discard@3"
     );
     assert_eq!(
         flat("Idle -> { t :: Tee; input -> t; t [0,1] => [0,1] output } => Discard, Discard"),
-        "Idle@1 :: Idle; @2/t :: Tee; Discard@3 :: Discard; Discard@4 :: Discard; @2/t -> Discard@3; \
-         @2/t [1] -> Discard@4; Idle@1 -> @2/t"
+        "Idle@1 :: Idle; Discard@3 :: Discard; Discard@4 :: Discard; @2/t :: Tee; Idle@1 -> @2/t; \
+         @2/t -> Discard@3; @2/t [1] -> Discard@4"
     );
     // An output of a compound that goes nowhere leaves nothing behind.
     assert_eq!(
         flat(
             "Idle -> { t :: DecIPTTL; input -> t -> output; t [expired] -> [1] output } -> Discard"
         ),
-        "Idle@1 :: Idle; @2/t :: DecIPTTL; Discard@3 :: Discard; @2/t -> Discard@3; Idle@1 -> @2/t"
+        "Idle@1 :: Idle; Discard@3 :: Discard; @2/t :: DecIPTTL; Idle@1 -> @2/t; @2/t -> Discard@3"
     );
 }
 
@@ -130,8 +161,8 @@ fn classes_are_visible_where_they_are_declared() {
     // Inside its own body the name is still the outer class.
     assert_eq!(
         flat("elementclass Counter { input -> Counter -> output } Idle -> Counter -> Discard"),
-        "Idle@1 :: Idle; Counter@2/Counter@1 :: Counter; Discard@3 :: Discard; \
-         Counter@2/Counter@1 -> Discard@3; Idle@1 -> Counter@2/Counter@1"
+        "Idle@1 :: Idle; Discard@3 :: Discard; Counter@2/Counter@1 :: Counter; \
+         Idle@1 -> Counter@2/Counter@1; Counter@2/Counter@1 -> Discard@3"
     );
     assert_eq!(flat("elementclass X Idle; elementclass Y X; y :: Y"), "y :: Idle");
     assert_eq!(
@@ -145,8 +176,9 @@ fn classes_are_visible_where_they_are_declared() {
         "a class is visible behind its declaration, in the same `{ }` and those inside"
     );
     assert_eq!(
-        reported("elementclass X Idle; elementclass X Idle"),
-        "1:35 class `X` is declared twice"
+        flat("elementclass X Idle; x :: X; elementclass X Tee; y :: X; Idle -> y -> Discard"),
+        "x :: Idle; y :: Tee; Idle@3 :: Idle; Discard@4 :: Discard; Idle@3 -> y; y -> Discard@4",
+        "the later one from there on"
     );
     assert_eq!(reported("elementclass X X"), "1:16 unknown element class `X`");
 }
@@ -186,7 +218,7 @@ fn variables() {
     );
     let language = Language::new(CLASSES).define("x", "7, 8").define("z", "$x");
     let read = language.read("a", "define($x 5) Idle($x, '$x', $z)").unwrap();
-    assert_eq!(read.flatconfig(), "Idle@1 :: Idle(7, 8, '$x', 7, 8);\n");
+    assert_eq!(read.flatconfig(), "Idle@1 :: Idle(7, 8, '$x', 7, 8);\n\n");
     assert_eq!(reported("define($x 1) define($x 2)"), "1:21 `$x` is defined twice");
     assert_eq!(reported("{ $x | define($x 2) }(1)"), "1:15 `$x` is defined twice");
     assert_eq!(reported("define(x 1, $y)"), "1:8 expected `$NAME VALUE`, found `x`");
@@ -515,7 +547,7 @@ fn a_class_has_several_forms() {
     let with = |text: &str| elements(&format!("{forms} {text}"));
     assert_eq!(with("X(1); X(1, 2, 3)"), "X@1/Idle@1(1) X@2/Idle@1(1/2, 3)");
     assert_eq!(with("X(1, 2)"), "X@1/Idle@1(1/2)", "no port is used");
-    assert_eq!(with("Idle -> x :: X(1, 2) -> Idle"), "Idle@1() x/Print@1(2 1) Idle@3()");
+    assert_eq!(with("Idle -> x :: X(1, 2) -> Idle"), "Idle@1() Idle@3() x/Print@1(2 1)");
     let words = "`X@1`: no form of its class has 0 arguments, 0 inputs and 0 outputs";
     assert!(reported(&format!("{forms} X")).contains(words));
     let by_ports =
@@ -523,13 +555,13 @@ fn a_class_has_several_forms() {
     assert_eq!(elements(&format!("{by_ports} Idle -> Y -> Idle")), "Idle@1() Idle@3()");
     assert_eq!(
         elements(&format!("{by_ports} Idle -> y :: Y -> Idle; Idle -> [1] y")),
-        "Idle@1() y/Print@1() y/Idle@2() Idle@3() Idle@4()"
+        "Idle@1() Idle@3() Idle@4() y/Print@1() y/Idle@2()"
     );
     let extended = "elementclass Queue { $a, $b | input -> Queue($a$b) -> output || ... }
         Idle -> Queue(1, 2) -> Unqueue -> Queue(7) -> Unqueue -> Idle";
     assert_eq!(
         elements(extended),
-        "Idle@1() Queue@2/Queue@1(12) Unqueue@3() Queue@4(7) Unqueue@5() Idle@6()"
+        "Idle@1() Unqueue@3() Queue@4(7) Unqueue@5() Idle@6() Queue@2/Queue@1(12)"
     );
     let nothing = reported("elementclass Zz { Idle || ... }");
     assert!(nothing.contains("there is no class `Zz` to extend"), "{nothing}");

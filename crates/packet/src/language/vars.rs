@@ -193,9 +193,7 @@ impl<'p> Expander<'p> {
         let value = match (self.value(name, frame, place), default) {
             (Ok(value), _) => Some(value),
             (Err(Missing::Told), _) => None,
-            (Err(Missing::Unknown), default)
-                if self.keeps_unknown || number && default.is_none() =>
-            {
+            (Err(Missing::Unknown), None) if self.keeps_unknown || number => {
                 builder.copy(text, at..end);
                 return end;
             }
@@ -460,6 +458,16 @@ mod tests {
         let made = (0..300).filter(|_| expander.expand(&text, &inner) != text).count();
         assert!((200..256).contains(&made), "{made}");
         assert_eq!(problems.count(), 1);
+    }
+
+    #[test]
+    fn defaults_hold_where_unknown_variables_stay() {
+        let mut sources = Sources::default();
+        let source = sources.add("f", "$x ${x} ${x-7} ${x-$y-8}").unwrap();
+        let text = Text::of(&sources, Span { source, start: 0, end: 24 });
+        let mut problems = Problems::default();
+        let made = Expander::new(&mut problems).expand_for(&text, &Frame::new(None), true);
+        assert_eq!((made.as_str(), problems.count()), ("$x ${x} 7 $y-8", 0));
     }
 
     #[test]

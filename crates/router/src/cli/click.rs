@@ -12,10 +12,10 @@ use fingerpost_packet::handler::control_socket::Listen;
 
 use super::command::{Command, Exit, Failure, parsed};
 use super::output::message;
-use crate::click::planned;
 use crate::click::single::{Single, SingleOptions, seconds_since, text_of};
 use crate::click::words;
 use crate::click::{ClickError, Given};
+use crate::click::{flattened, planned};
 use crate::sys;
 
 pub(super) const COMMAND: Command = Command {
@@ -149,12 +149,12 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         planned(None, &name, &text, &given, policy).map_err(|errors| refused(errors.into()))
     };
     if flatten {
-        let planned = planned(&OpenPolicy::check())?;
-        return write_out(arguments.output.as_deref().unwrap_or(Path::new("-")), &planned.flat());
+        let flat = flattened(&name, &text, &given).map_err(|errors| refused(errors.into()))?;
+        return write_out(arguments.output.as_deref().unwrap_or(Path::new("-")), &flat);
     }
     let planned = planned(&OpenPolicy::default())?;
     if !arguments.no_warnings {
-        planned.warnings().for_each(message);
+        planned.warnings_in_click().iter().for_each(|line| eprintln!("{line}"));
     }
     if let Some(path) = &arguments.output {
         write_out(path, &planned.flat())?;

@@ -30,7 +30,9 @@ use fingerpost_packet::graph::Device;
 use fingerpost_packet::graph::worker::Event;
 use fingerpost_packet::handler::control_socket::{Listen, SessionOptions};
 use fingerpost_packet::handler::{Handler, Handlers};
-use fingerpost_packet::language::{Configuration, Errors, Language};
+#[cfg(feature = "click")]
+use fingerpost_packet::language::AnyClass;
+use fingerpost_packet::language::{Classes, Configuration, Errors, Language};
 use fingerpost_packet::{OpenPolicy, Plan, Pool};
 
 use crate::control::{ControlServer, ListenError, Service};
@@ -152,6 +154,17 @@ pub(crate) fn planned(
     Ok(Planned { configuration, plan })
 }
 
+/// Text of a configuration without compounds: of any classes, and nothing of it is checked.
+///
+/// # Errors
+/// It cannot be read.
+#[cfg(feature = "click")]
+pub(crate) fn flattened(name: &str, text: &str, given: &Given<'_>) -> Result<String, Errors> {
+    let classes = AnyClass(registry::all().elements);
+    let language = Language::new(&classes).unchecked();
+    Ok(read_as(language, name, text, given, &OpenPolicy::check())?.flatconfig())
+}
+
 /// What a configuration is given besides.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Given<'a> {
@@ -172,8 +185,17 @@ pub(crate) fn configuration(
     given: &Given<'_>,
     policy: &OpenPolicy,
 ) -> Result<Configuration, Errors> {
-    let language = Language::new(registry::all().elements).opening(policy.clone());
-    let language = language.keeping_unknown(given.keeps_unknown);
+    read_as(Language::new(registry::all().elements), name, text, given, policy)
+}
+
+fn read_as<'a, C: Classes + ?Sized>(
+    language: Language<'a, C>,
+    name: &str,
+    text: &str,
+    given: &Given<'a>,
+    policy: &'a OpenPolicy,
+) -> Result<Configuration, Errors> {
+    let language = language.opening(policy.clone()).keeping_unknown(given.keeps_unknown);
     let language = given
         .variables
         .iter()

@@ -62,6 +62,11 @@ impl Planned {
     pub(crate) fn flat(&self) -> String {
         self.configuration.flatconfig()
     }
+
+    /// What may not be meant as it is written, in Click's words: lines.
+    pub(crate) fn warnings_in_click(&self) -> Vec<String> {
+        words::shown(self.plan.warnings().iter())
+    }
 }
 
 /// The graph at work.

@@ -9,10 +9,21 @@ const REFUSED: &str = "Router could not be initialized!";
 
 /// Lines of a report about errors.
 pub(crate) fn lines(errors: &Errors) -> Vec<String> {
+    let is_unread = |report: &&Report| matches!(report.in_click, Some(InClick::Reading(_)));
+    if errors.reports.iter().any(|report| is_unread(&report)) {
+        // What cannot be read is not checked either.
+        return shown(errors.reports.iter().filter(is_unread));
+    }
+    let mut lines = shown(errors.reports.iter());
+    lines.push(REFUSED.to_owned());
+    lines
+}
+
+/// Lines about problems, or warnings.
+pub(super) fn shown<'a>(reports: impl Iterator<Item = &'a Report>) -> Vec<String> {
     let mut about = String::new();
     let mut lines = Vec::new();
-    let mut unread = false;
-    for report in &errors.reports {
+    for report in reports {
         let Report { place, message, in_click, hint, .. } = report;
         let place = format!("{}:{}", place.file, place.line);
         match in_click {
@@ -27,22 +38,16 @@ pub(crate) fn lines(errors: &Errors) -> Vec<String> {
             Some(InClick::Checking(words)) => {
                 lines.extend(words.lines().map(|line| format!("{place}: {line}")));
             }
-            Some(InClick::Reading(words)) => {
-                lines.push(format!("{place}: {words}"));
-                unread = true;
-            }
+            Some(InClick::Reading(words)) => lines.push(format!("{place}: {words}")),
+            Some(InClick::Silent) => {}
             None => lines.push(format!("{place}: {message}")),
         }
-        // Click stops at what it cannot read, and has no remedies.
-        if let Some(hint) = hint
-            .as_ref()
-            .filter(|_| !matches!(in_click, Some(InClick::Reading(_) | InClick::Checking(_))))
-        {
+        // Click has no remedies.
+        if let Some(hint) = hint.as_ref().filter(|_| {
+            !matches!(in_click, Some(InClick::Reading(_) | InClick::Checking(_) | InClick::Silent))
+        }) {
             lines.push(format!("  hint: {hint}"));
         }
-    }
-    if !unread {
-        lines.push(REFUSED.to_owned());
     }
     lines
 }
@@ -74,6 +79,19 @@ mod tests {
         assert_eq!(reported("Print"), [&unused[..], &[REFUSED]].concat());
         assert_eq!(reported("Bogus"), ["a:1: undeclared element 'Bogus'"]);
         assert_eq!(reported("\n-> Idle"), ["a:2: syntax error near '->'"]);
+        for unread in
+            ["Idle ->", "Idle -> [x] Discard", "Idle -> Paint(1", "elementclass A { $a | } A"]
+        {
+            let lines = reported(unread);
+            assert!(
+                !lines.is_empty() && !lines.contains(&REFUSED.to_owned()),
+                "{unread}: {lines:?}"
+            );
+        }
+        assert_eq!(
+            reported("x :: Idle;\nx :: Idle; Idle -> Paint"),
+            ["a:2: redeclaration of element 'x'", "a:1: element 'x' previously declared here"]
+        );
         let wrong = reported("Idle -> Queue(x) -> Idle");
         assert_eq!(wrong[0], "a:1: While configuring 'Queue@2 :: Queue':");
         assert_eq!((wrong.len(), wrong[2].as_str()), (3, REFUSED));

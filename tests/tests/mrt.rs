@@ -380,7 +380,7 @@ fn recorded_updates_are_replayed_in_their_time() {
     assert!((4.0..15.0).contains(&seconds.parse::<f64>().unwrap()), "{took}");
     assert!(words("updates.1").contains("cut short in record 2: the 1 records before"), "{said:?}");
     let row = source();
-    assert_eq!((&row["errors"], &row["in_sync"]), (&1.into(), &true.into()), "{row}");
+    assert_eq!((&row["errors"], &row["in_sync"]), (&1.into(), &false.into()), "ended: {row}");
     assert_eq!(row["messages"], u64::from(PREFIXES) + 5, "{row}");
     let rows: Vec<Value> = router.ask_lines("route show --source mrt");
     assert_eq!(rows.len(), usize::from(PREFIXES) + 1);

@@ -170,7 +170,8 @@ fn a_silent_loss_is_found_and_changes_under_way_are_none() {
     }
     assert_eq!(same("the routes as before"), routes);
     let quiet = kernel();
-    assert_eq!(quiet["resyncs"], 0, "{quiet}");
+    assert!(!quiet["resync_reason"].to_string().contains("silent loss"), "{quiet}");
+    let before = number("resyncs");
     // From here on the source is not told of routes: one is new, one leads elsewhere, one is gone.
     filter("drop");
     let changes = [
@@ -183,7 +184,7 @@ fn a_silent_loss_is_found_and_changes_under_way_are_none() {
     assert!(!stale.contains_key("198.51.100.0/24") && stale.contains_key(&prefix(9)));
     filter("pass");
     let changed = Instant::now();
-    wait("a resynchronization", &|| number("resyncs") == 1);
+    wait("a resynchronization", &|| number("resyncs") > before);
     println!("found {:.1?} after the loss", changed.elapsed());
     assert_eq!(same("what was lost"), routes);
     wait("the end of it", &|| kernel()["resync_reason"] != quiet["resync_reason"]);
@@ -198,7 +199,7 @@ fn a_silent_loss_is_found_and_changes_under_way_are_none() {
     run(r, "ip route del 198.51.100.0/24");
     let done = number("comparisons");
     wait("further comparisons", &|| number("comparisons") >= done + 2);
-    assert_eq!(number("resyncs"), 1, "{}", kernel());
+    assert_eq!(number("resyncs"), before + 1, "{}", kernel());
     assert_eq!(same("the last change"), routes - 1);
     router.stop();
     for file in [config, script] {

@@ -93,6 +93,10 @@ pub trait RouteSource: Send {
     fn monitored(&self) -> Option<Monitored> {
         None
     }
+    /// End-of-RIB markers that came so far (RFC 4724 section 2).
+    fn ends(&self) -> u64 {
+        0
+    }
     /// Messages or lines that were refused so far, and the reason of the latest.
     fn rejected(&self) -> Rejected {
         Rejected::default()

@@ -89,6 +89,8 @@ struct Replayed {
     ribs: Ribs,
     shared: HashMap<PathAttributes, Arc<PathAttributes>>,
     records: u64,
+    /// End-of-RIB markers of the updates.
+    ends: u64,
     rejected: Rejected,
 }
 
@@ -141,6 +143,7 @@ impl Replayed {
             ribs: Ribs::new(Limits { peers: usize::MAX, ..Limits::default() }),
             shared: HashMap::new(),
             records: 0,
+            ends: 0,
             rejected: Rejected::default(),
         }
     }
@@ -247,6 +250,7 @@ impl Replayed {
             return Ok(());
         }
         let (ribs, rejected, records) = (&mut self.ribs, &mut self.rejected, self.records);
+        let ends = &mut self.ends;
         let mut changed = |change: Change| sink(change.event());
         if let Content::State(before, after) = message.content {
             if before == ESTABLISHED && after != ESTABLISHED {
@@ -263,7 +267,10 @@ impl Replayed {
                     })
                 }
                 Statement::Withdrawn(prefix, id) => ribs.withdraw(peer, prefix, id),
-                Statement::EndOfRib { .. } => None,
+                Statement::EndOfRib { .. } => {
+                    *ends += 1;
+                    None
+                }
             };
             change.into_iter().for_each(&mut changed);
         })
@@ -320,6 +327,10 @@ impl RouteSource for Replayed {
 
     fn due(&self) -> Option<Instant> {
         self.clock.due
+    }
+
+    fn ends(&self) -> u64 {
+        self.ends
     }
 
     fn rejected(&self) -> Rejected {

@@ -529,7 +529,7 @@ pub(crate) struct Source {
     pub(crate) messages: Option<u64>,
     /// Time since the latest message, in ms; null without one.
     pub(crate) last_message_ms: Option<f64>,
-    /// Resynchronizations after messages were lost, or a session began again.
+    /// Tables that were read again: of the kernel each dump after the first, of others each session after the first.
     pub(crate) resyncs: Option<u64>,
     /// Duration of the latest resynchronization that is complete, in ms; null without one.
     pub(crate) resync_ms: Option<f64>,
@@ -541,8 +541,10 @@ pub(crate) struct Source {
     pub(crate) compare_ms: Option<f64>,
     /// Whether its table is complete, and it has a session where it needs one.
     pub(crate) in_sync: bool,
-    /// Complete tables that it has sent: ends of dumps, End-of-RIB markers, or ends found by a silence.
-    pub(crate) end_of_rib: u64,
+    /// Complete tables that it has sent: ends of dumps and files, of all End-of-RIB markers, or found by a silence.
+    pub(crate) tables: u64,
+    /// End-of-RIB markers that it has sent, one a peer and family; null for a source without sessions.
+    pub(crate) end_of_rib: Option<u64>,
     /// Age of the first message that packets do not follow yet, in ms.
     pub(crate) lag_ms: f64,
     /// Sessions so far; null for a source without sessions.

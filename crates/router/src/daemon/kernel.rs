@@ -76,6 +76,8 @@ pub(crate) struct KernelSource {
 pub(crate) struct Resyncs {
     /// Messages that were lost so many times.
     pub(crate) lost: u64,
+    /// Dumps after the first: after a loss, and after changes of links whose consequences the kernel does not report.
+    pub(crate) dumps: u64,
     /// The latest resynchronization that is complete: its reason, and how long it took.
     pub(crate) last: Option<(String, Duration)>,
     /// The present one, with its beginning, and whether messages were lost.
@@ -94,6 +96,7 @@ impl Resyncs {
 
     /// A dump begins, if for no loss then for a change whose consequences the kernel does not report.
     fn dump(&mut self, now: Instant) {
+        self.dumps += 1;
         self.open.get_or_insert_with(|| {
             ("a link changed, or an address was deleted: the kernel does not report the routes of it".into(), now, false)
         });

@@ -84,6 +84,8 @@ struct Bmp {
     /// The table is complete once the routes that are kept were sent.
     completes: bool,
     messages: u64,
+    /// End-of-RIB markers.
+    ends: u64,
     /// Time of the input that stopped before a message, whose work is done in steps.
     due: Option<Instant>,
     rejected: Rejected,
@@ -139,6 +141,7 @@ impl Bmp {
             ribs: Ribs::new(spec.session.limits),
             completes: false,
             messages: 0,
+            ends: 0,
             due: None,
             rejected: Rejected::default(),
         }
@@ -226,6 +229,10 @@ impl RouteSource for Bmp {
 
     fn due(&self) -> Option<Instant> {
         self.due
+    }
+
+    fn ends(&self) -> u64 {
+        self.ends
     }
 
     fn rejected(&self) -> Rejected {
@@ -384,6 +391,7 @@ impl Bmp {
         }
         let (encoding, report) = peer.encoding(header, body)?;
         let (ribs, rejected, messages) = (&mut self.ribs, &mut self.rejected, self.messages);
+        let ends = &mut self.ends;
         if let Some(what) = report {
             let whose = match key.view {
                 PeerRib::Loc => "the Loc-RIB".to_owned(),
@@ -404,6 +412,7 @@ impl Bmp {
                 Statement::Withdrawn(prefix, id) => ribs.withdraw(peer.number, prefix, id),
                 Statement::EndOfRib { v6 } => {
                     peer.ended[usize::from(v6)] = true;
+                    *ends += 1;
                     None
                 }
             };

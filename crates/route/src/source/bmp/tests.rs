@@ -562,12 +562,14 @@ fn the_table_ends_when_all_peers_have_ended_theirs() {
     session.input(&[end_v6]);
     assert_eq!(session.wait(0), ["end"]);
     assert_eq!(session.wait(100), [""; 0], "once");
+    assert_eq!(session.bmp.ends(), 3);
     // A router that sends no end.
     let mut session = Session::new();
     session.input(&[up(1), announced(1, 1)]);
     session.wait(10);
     session.input(&[down(2)]);
     assert_eq!((session.wait(19), session.wait(1)), (vec![], vec!["end".to_owned()]));
+    assert_eq!(session.bmp.ends(), 0, "the clock is none");
 }
 
 #[test]

@@ -125,7 +125,7 @@ families! {
     SourceErrors Counter "source_errors" ["source"] "Routes and messages that were refused or not understood.";
     SourceRefused Counter "source_refused_routes" ["source"] "Routes that were refused.";
     SourceMessages Counter "source_messages" ["source"] "Messages received, of sources with messages.";
-    SourceResyncs Counter "source_resyncs" ["source"] "Resynchronizations after messages were lost, or a session began again.";
+    SourceResyncs Counter "source_resyncs" ["source"] "Tables that were read again: dumps of the kernel after the first, sessions after the first.";
     SourceSessions Counter "source_sessions" ["source"] "Sessions, of sources with sessions.";
     SourceTables Counter "source_tables" ["source"] "Complete tables that it has sent.";
     SourceSync Gauge "source_in_sync" ["source"] "Whether its table is complete, and it has a session where it needs one.";

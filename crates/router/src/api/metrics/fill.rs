@@ -69,7 +69,7 @@ pub(super) fn sources(to: &mut Samples, all: &[Source]) {
         to.count(Id::SourceUpdates, &of, source.updates);
         to.count(Id::SourceErrors, &of, source.errors);
         to.count(Id::SourceRefused, &of, source.refused);
-        to.count(Id::SourceTables, &of, source.end_of_rib);
+        to.count(Id::SourceTables, &of, source.tables);
         to.gauge(Id::SourceSync, &of, u64::from(source.in_sync));
         to.number(Id::SourceLag, &of, source.lag_ms / 1e3);
         let some = [

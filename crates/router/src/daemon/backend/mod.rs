@@ -518,7 +518,8 @@ impl View<'_> {
             comparisons: None,
             compare_ms: None,
             in_sync: !source.dumping,
-            end_of_rib: source.tables,
+            tables: source.tables,
+            end_of_rib: None,
             lag_ms: 0.0,
             sessions: None,
             peer: None,
@@ -532,7 +533,7 @@ impl View<'_> {
             row.last_error = if last.is_empty() { row.last_error } else { last };
             row.messages = Some(kernel.messages);
             row.last_message_ms = kernel.last_message(now).map(ms);
-            row.resyncs = Some(kernel.resyncs().lost);
+            row.resyncs = Some(kernel.resyncs().dumps);
             if let Some((why, took)) = &kernel.resyncs().last {
                 (row.resync_ms, row.resync_reason) = (Some(ms(*took)), why.clone());
             }
@@ -560,6 +561,7 @@ impl View<'_> {
                 row.messages = Some(seat.messages);
                 row.last_message_ms = seat.last_message.map(ms);
                 row.resyncs = Some(seat.sessions.saturating_sub(1));
+                row.end_of_rib = Some(seat.ends);
                 row.in_sync &= seat.is_open;
                 row.lag_ms = ms(seat.lag);
                 row.sessions = Some(seat.sessions);

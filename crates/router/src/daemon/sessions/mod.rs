@@ -81,6 +81,8 @@ pub(super) struct Seat {
     session: Option<Session>,
     /// When the latest session began.
     begun: Option<Instant>,
+    /// Routes that the control side had refused by then.
+    refused_before: u64,
     /// Which of its routes the peer sent in the session before.
     monitored: Option<Monitored>,
     /// When the session ended whose table was complete, while routes of it stay.
@@ -97,6 +99,7 @@ struct Counts {
     sessions: u64,
     messages: u64,
     errors: u64,
+    ends: u64,
     last_message: Option<Instant>,
 }
 
@@ -113,6 +116,8 @@ pub(super) struct SeatReport {
     /// What was not understood, or refused before it became a route.
     pub(super) errors: u64,
     pub(super) last_error: String,
+    /// End-of-RIB markers.
+    pub(super) ends: u64,
     pub(super) last_message: Option<Duration>,
     pub(super) lag: Duration,
 }
@@ -146,9 +151,13 @@ impl Listener {
         self.seats.iter()
     }
 
-    /// Protocols of the kernel's routes that the source has at present: it has a session, whose table is complete.
+    /// Protocols of the kernel's routes that the source has at present: it has a session, whose table is complete and of
+    /// which no route was refused. Of a route that is beyond a bound only the kernel's copy is left.
     pub(super) fn mirrored(&self, control: &Control) -> Option<&'static [u8]> {
-        let complete = |seat: &Seat| seat.session.is_some() && !control.source(seat.id).dumping;
+        let complete = |seat: &Seat| {
+            let source = control.source(seat.id);
+            seat.session.is_some() && !source.dumping && source.refused == seat.refused_before
+        };
         self.seats.iter().any(complete).then_some(self.settings.kind.mirrored)
     }
 
@@ -257,9 +266,19 @@ impl Listener {
         control.note_refusals(id);
         let counts = Counts::default();
         let (session, begun, monitored) = (None, None, None);
-        let (peer, left, tables, incomplete) = (None, None, 0, 0);
-        let seat = Seat { id, peer, session, begun, monitored, left, tables, incomplete, counts };
-        self.seats.push(seat);
+        let (peer, left, refused_before, tables, incomplete) = (None, None, 0, 0, 0);
+        self.seats.push(Seat {
+            id,
+            peer,
+            session,
+            begun,
+            refused_before,
+            monitored,
+            left,
+            tables,
+            incomplete,
+            counts,
+        });
     }
 
     /// Notes whether readers see `all` of it. Then what is ready is written.
@@ -297,6 +316,7 @@ impl Seat {
         self.end();
         self.make_distinct(turn, name, &peer);
         self.begun = Some(turn.now);
+        self.refused_before = turn.control.source(self.id).refused;
         let mut spec = settings.spec.clone();
         spec.session.number = self.counts.sessions;
         spec.session.monitored = self.monitored;
@@ -378,6 +398,7 @@ impl Seat {
             self.monitored = session.monitored();
             self.counts.messages += session.messages();
             self.counts.errors += session.rejected().count;
+            self.counts.ends += session.ends();
             self.counts.last_message = session.last_message().or(self.counts.last_message);
         }
     }
@@ -431,6 +452,7 @@ impl Seat {
             sessions: self.counts.sessions,
             messages: self.counts.messages,
             errors: self.counts.errors,
+            ends: self.counts.ends,
             ..SeatReport::default()
         };
         let mut last = self.counts.last_message;
@@ -438,6 +460,7 @@ impl Seat {
             let rejected = session.rejected();
             report.messages += session.messages();
             report.errors += rejected.count;
+            report.ends += session.ends();
             report.last_error = rejected.samples.last().cloned().unwrap_or_default();
             report.lag = session.lag(now);
             last = session.last_message().or(last);

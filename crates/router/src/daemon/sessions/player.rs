@@ -117,11 +117,12 @@ impl Player {
     pub(in crate::daemon) fn report(&self, now: Instant) -> SeatReport {
         let rejected = self.session.rejected();
         SeatReport {
-            is_open: true,
+            is_open: !self.has_ended,
             peer: String::new(),
             sessions: 1,
             messages: self.session.messages(),
             errors: rejected.count,
+            ends: self.session.ends(),
             last_error: rejected.samples.last().cloned().unwrap_or_default(),
             last_message: self.session.last_message().map(|at| now.saturating_duration_since(at)),
             lag: self.session.lag(now),

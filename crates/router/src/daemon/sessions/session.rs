@@ -293,6 +293,11 @@ impl Session {
         self.source.rejected()
     }
 
+    /// End-of-RIB markers that came.
+    pub(super) fn ends(&self) -> u64 {
+        self.source.ends()
+    }
+
     /// Age of the first event that is not visible.
     pub(super) fn lag(&self, now: Instant) -> Duration {
         self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))

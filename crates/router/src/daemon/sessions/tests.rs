@@ -363,6 +363,22 @@ fn routes_of_a_peer_are_bounded() {
         "{}",
         source.last_refusal
     );
+    // Only the kernel has the third one: its routes count.
+    lab.turn(SWEEP);
+    assert!(!lab.control.source(lab.listener.seats[0].id).dumping);
+    assert_eq!(lab.listener.mirrored(&lab.control), None);
+    // In a session without a refusal they do not.
+    drop(peer);
+    lab.turn(NOW);
+    let mut peer = lab.peer();
+    peer.write_all(&frame(route::NEW, 1)).unwrap();
+    lab.turn(NOW);
+    lab.turn(NOW);
+    lab.turn(SWEEP);
+    assert!(lab.listener.mirrored(&lab.control).is_some());
+    peer.write_all(&[2, 3, 4].map(|n| frame(route::NEW, n)).concat()).unwrap();
+    lab.turn(NOW);
+    assert_eq!(lab.listener.mirrored(&lab.control), None);
 }
 
 #[test]

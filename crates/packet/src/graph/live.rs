@@ -65,7 +65,7 @@ impl Live {
             }));
         }
         let read = shown.clone();
-        handlers.push(Handler::read("config", move || read()));
+        handlers.push(Handler::read("config", read));
         handlers.push(Handler::write("config", move |config| {
             for (arg, value) in self.args.iter().zip(self.values(config)?) {
                 for handler in given.iter().filter(|handler| handler.name() == arg.handler) {

@@ -152,7 +152,7 @@ impl Configuration {
         for (at, wire) in wires.iter().enumerate().filter(|(_, wire)| wire.input == 0) {
             let behind = leaving.get(&wire.to).into_iter().flatten().copied();
             let free = || behind.clone().filter(|&other| other != at && !follows[other]);
-            let best = free().find(|&other| wires[other].input == 0).or_else(|| free().last());
+            let best = free().find(|&other| wires[other].input == 0).or_else(|| free().next_back());
             if let Some(best) = best {
                 follows[best] = true;
                 next[at] = Some(best);

@@ -5,7 +5,7 @@
 //! routes once, at the first [`RouteSource::input`] (of no bytes) or at [`RouteSource::finish`]. Links that are not there are
 //! accepted with the numbers of [`add_absent_links`]: they may appear later.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::time::Instant;
 
 use super::line::{Line, LinePath, check_paths, verdict};
@@ -21,35 +21,6 @@ pub(super) const KIND: SourceKind = SourceKind {
     mirrored: &[],
     open: |spec| Ok(Box::new(Fixed { routes: Some(parse_all(spec)?) })),
 };
-
-/// First number of the links that are not there. A number of the kernel has 31 bits.
-pub const ABSENT_LINK: u32 = 1 << 31;
-
-/// Adds the links that routes name and that are not among `links`, numbered from [`ABSENT_LINK`]. Returns all links that the
-/// routes name.
-pub fn add_absent_links(
-    routes: &[String],
-    links: &mut Vec<(String, u32)>,
-) -> BTreeMap<String, u32> {
-    let names: HashMap<&str, u32> = links.iter().map(|(name, link)| (&**name, *link)).collect();
-    let (mut named, mut absent) = (BTreeMap::new(), Vec::new());
-    for route in routes {
-        let mut words = route.split_ascii_whitespace();
-        while words.by_ref().any(|word| word == "dev") {
-            let Some(name) = words.next().filter(|name| !named.contains_key(*name)) else {
-                continue;
-            };
-            let link = names.get(name).copied().unwrap_or_else(|| {
-                let link = ABSENT_LINK + u32::try_from(absent.len()).expect("31 bits suffice");
-                absent.push((name.to_owned(), link));
-                link
-            });
-            named.insert(name.to_owned(), link);
-        }
-    }
-    links.extend(absent);
-    named
-}
 
 struct Fixed {
     /// Routes that are not announced yet.
@@ -139,6 +110,7 @@ fn link(name: &str, links: &[(String, u32)]) -> Result<u32, String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::line::{ABSENT_LINK, add_absent_links};
     use super::*;
     use crate::event::AnyPrefix;
 

@@ -9,6 +9,7 @@
 //! `default` may stand for the prefix where a gateway shows the family. Of what the words mean on a host
 //! (which links there are, whether a gateway can be found) nothing is known here.
 
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
 use fingerpost_lpm::{Prefix, PrefixError};
@@ -204,6 +205,35 @@ fn number(word: &str, text: &str, min: u32, max: u32) -> Result<u32, String> {
 /// When it was set before.
 pub fn once<T>(word: &str, slot: &mut Option<T>, value: T) -> Result<(), String> {
     if slot.replace(value).is_some() { Err(format!("`{word}` twice")) } else { Ok(()) }
+}
+
+/// First number of the links that are not there. A number of the kernel has 31 bits.
+pub const ABSENT_LINK: u32 = 1 << 31;
+
+/// Adds the links that routes name and that are not among `links`, numbered from [`ABSENT_LINK`]. Returns all links that the
+/// routes name.
+pub fn add_absent_links(
+    routes: &[String],
+    links: &mut Vec<(String, u32)>,
+) -> BTreeMap<String, u32> {
+    let names: HashMap<&str, u32> = links.iter().map(|(name, link)| (&**name, *link)).collect();
+    let (mut named, mut absent) = (BTreeMap::new(), Vec::new());
+    for route in routes {
+        let mut words = route.split_ascii_whitespace();
+        while words.by_ref().any(|word| word == "dev") {
+            let Some(name) = words.next().filter(|name| !named.contains_key(*name)) else {
+                continue;
+            };
+            let link = names.get(name).copied().unwrap_or_else(|| {
+                let link = ABSENT_LINK + u32::try_from(absent.len()).expect("31 bits suffice");
+                absent.push((name.to_owned(), link));
+                link
+            });
+            named.insert(name.to_owned(), link);
+        }
+    }
+    links.extend(absent);
+    named
 }
 
 #[cfg(test)]

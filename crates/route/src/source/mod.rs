@@ -24,7 +24,6 @@ pub mod words;
 
 use std::time::{Duration, Instant};
 
-pub use self::fixed::{ABSENT_LINK, add_absent_links};
 use crate::bgp::ribs::Limits;
 use crate::event::{RouteEvent, RouteKey};
 

@@ -28,7 +28,7 @@ use fingerpost_route::netlink::route::PROTOCOL_FINGERPOST;
 use fingerpost_route::source::mrt::Speed;
 use fingerpost_route::source::table::PeerChoice;
 use fingerpost_route::source::words::unknown;
-use fingerpost_route::source::{SourceError, SourceSpec, Transport, add_absent_links};
+use fingerpost_route::source::{SourceError, SourceSpec, Transport, line};
 use serde::Deserialize;
 
 pub(crate) use cluster::Cluster;
@@ -716,7 +716,7 @@ impl Config {
             }
             let mut spec = SourceSpec { links: links.to_vec(), ..SourceSpec::default() };
             // A link that is not there may appear: its routes wait.
-            add_absent_links(&source.routes, &mut spec.links);
+            line::add_absent_links(&source.routes, &mut spec.links);
             let mut open = |routes: &[String]| {
                 spec.routes = routes.to_vec();
                 (kind.open)(&spec).err()
@@ -738,8 +738,7 @@ impl Config {
             // Each is right by itself: do they go together?
             if wrong.len() == before && !source.routes.is_empty() {
                 let together = open(&source.routes).map(|error| error.to_string());
-                let at = format!("source.{i}.routes");
-                wrong.extend(together.map(|what| Wrong::new(at, what)));
+                wrong.extend(together.map(|what| Wrong::new(format!("source.{i}.routes"), what)));
             }
         }
         wrong

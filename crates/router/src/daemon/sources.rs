@@ -7,9 +7,8 @@ use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
 use fingerpost_route::bgp::ribs::Limits;
-use fingerpost_route::source::{
-    SessionSpec, SourceError, SourceKind, SourceSpec, Transport, add_absent_links, find,
-};
+use fingerpost_route::source::line::add_absent_links;
+use fingerpost_route::source::{SessionSpec, SourceError, SourceKind, SourceSpec, Transport, find};
 use fingerpost_route::{Control, Durations, RouteEvent, RouteUpdate, SourceId};
 use tracing::warn;
 

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use fingerpost_route::source::ABSENT_LINK;
+use fingerpost_route::source::line::ABSENT_LINK;
 use fingerpost_route::{
     Control, NeighborRequest, NextHopState, Path, RouteEvent, RouteUpdate, SourceId, Target,
 };

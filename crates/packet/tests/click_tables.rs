@@ -144,7 +144,7 @@ impl List {
 }
 
 /// Classes that list their routes in the order in which they were added.
-const AS_ADDED: [&str; 2] = ["LinearIPLookup", "RadixIPLookup"];
+const AS_ADDED: [&str; 3] = ["LinearIPLookup", "RadixIPLookup", "StaticIPLookup"];
 
 /// A line with the tabs of Click's columns.
 fn columns(line: &str) -> String {

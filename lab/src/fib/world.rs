@@ -118,7 +118,15 @@ impl World {
                 let (addr, prefix_len) = own(family, subnet);
                 let link = FIRST_LINK + subnet;
                 let (gone, secondary) = (false, false);
-                let update = AddressUpdate { link, addr, prefix_len, gone, secondary };
+                let update = AddressUpdate {
+                    link,
+                    addr,
+                    prefix_len,
+                    gone,
+                    secondary,
+                    no_prefix: false,
+                    peer: None,
+                };
                 world.control.handle(interior, RouteEvent::Address(update));
             }
         }

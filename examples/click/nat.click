@@ -27,6 +27,8 @@ back [1] -> CheckUDPHeader -> out;
 DriverManager(pause, write replies.active true, pause,
     print "$(nat.size) flows, $(nat.mapping_failures) without a port", print nat.patterns);
 
+// error t: TCP header check failed: not TCP
+// error back: TCP header check failed: not TCP
 // expect < 203.0.113.1 5000 198.51.100.7 80
 // expect 2 203.0.113.1 5001 198.51.100.7 80
 // expect < 203.0.113.1 5000 198.51.100.7 80

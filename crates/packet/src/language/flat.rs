@@ -140,7 +140,9 @@ impl Configuration {
     /// Its connections, as Click writes them: one follows another where it leaves output 0 of the element whose input 0 that
     /// enters, and of several the one that enters an input 0.
     fn chains(&self, text: &mut String) {
-        let wires = &self.connections;
+        // In this order, so that the text reads as the same again.
+        let mut wires = self.connections.clone();
+        wires.sort_by_key(|wire| (wire.from, wire.output, wire.to, wire.input));
         let name = |number: u32| &self.elements[number as usize].name;
         // Connections by the element whose output 0 they leave.
         let mut leaving: HashMap<u32, Vec<usize>> = HashMap::new();

@@ -36,7 +36,7 @@ fn the_text_has_chains() {
     assert_eq!(
         chains,
         "a -> t\n    -> b\n    -> d;\nt [1] -> c\n    -> d;\nIdle@8 -> s\n    -> Discard@11;\n\
-         Idle@10 -> s;\ns [1] -> b;\nc2 -> c3\n    -> c2;\n"
+         s [1] -> b;\nIdle@10 -> s;\nc2 -> c3\n    -> c2;\n"
     );
     assert_eq!(read("").unwrap().flatconfig(), "");
 }
@@ -117,7 +117,7 @@ fn arrows_of_many() {
     assert_eq!(ends("t => d, e, f"), "t -> d; t [1] -> e; t [2] -> f;");
     assert_eq!(ends("t [0,] => d, e"), "t -> d; t [1] -> e;");
     assert_eq!(ends("u [0-1,2] => d, e, f"), "u -> d; u [1] -> e; u [2] -> f;");
-    assert_eq!(ends("i, u [0,], j => d, e, f, d"), "i -> d; u -> e; u [1] -> f; j -> d;");
+    assert_eq!(ends("i, u [0,], j => d, e, f, d"), "i -> d; j -> d; u -> e; u [1] -> f;");
     assert_eq!(ends("i, j => d, e"), "i -> d; j -> e;");
     assert_eq!(ends("i, j -> d"), "i -> d; j -> d;");
     assert_eq!(ends("i => d"), "i -> d;");

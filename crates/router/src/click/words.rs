@@ -90,7 +90,7 @@ mod tests {
         }
         assert_eq!(
             reported("x :: Idle;\nx :: Idle; Idle -> Paint"),
-            ["a:2: redeclaration of element 'x'", "a:1: element 'x' previously declared here"]
+            ["a:2: redeclaration of element 'x'\na:1: element 'x' previously declared here"]
         );
         let wrong = reported("Idle -> Queue(x) -> Idle");
         assert_eq!(wrong[0], "a:1: While configuring 'Queue@2 :: Queue':");

@@ -831,7 +831,7 @@ fn a_configuration_is_applied_while_it_runs() {
     let bad = file(
         "bad.toml",
         "[[source]]\nkind = \"fixed\"\nroutes = [\n  \"10.0.0.1/8 via 10.0.1.2\",\n  \
-         \"10.0.0.0/8 via 10.0.1.2 dev r7\",\n]\n[[source]]\nkind = \"file\"\npath = \"/nonexistent\"\n",
+         \"10.0.0.0/8 via 10.0.1.2 weight 0\",\n]\n[[source]]\nkind = \"file\"\npath = \"/nonexistent\"\n",
     );
     let refused = lab.run(&format!("config apply {bad}"));
     let said = String::from_utf8(refused.stderr).unwrap();

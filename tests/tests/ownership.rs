@@ -192,7 +192,7 @@ fn a_static_route_follows_its_link_by_name() {
         "unicast 100.71.0.0/16 proto 103 scope global nexthop via 10.0.2.2 dev r1 weight 1 onlink nexthop via 10.9.0.2 dev late0 weight 1 onlink",
     ];
     wait_for(&router, r, &without);
-    let waits = "no such link yet: late0; static routes without a next hop: 1";
+    let waits = "no such interface yet: late0; routes that wait: 1";
     assert_eq!(source(&router, "fixed")["last_error"], waits);
     for _ in 0..2 {
         ip(&format!("-n {r} link add late0 type veth peer name late1"));
@@ -206,6 +206,30 @@ fn a_static_route_follows_its_link_by_name() {
         ip(&format!("-n {r} link del late0"));
         wait_for(&router, r, &without);
     }
+    // Two that are gone, of which one comes back: nobody takes the routes of the other one.
+    let two = ["100.70.0.0/16 dev late0", "100.72.0.0/16 dev early0"];
+    file.write(&config(&two, "export = \"kernel\""));
+    router.signal("HUP");
+    let add = |name: &str| {
+        ip(&format!("-n {r} link add {name} type veth peer name {name}p"));
+        ip(&format!("-n {r} link set {name}p up"));
+        ip(&format!("-n {r} link set {name} up"));
+    };
+    let route = |net: &str, name: &str| format!("unicast {net} dev {name} proto 103 scope link");
+    let (early, late) = (route("100.72.0.0/16", "early0"), route("100.70.0.0/16", "late0"));
+    add("early0");
+    wait_for(&router, r, &[&early]);
+    ip(&format!("-n {r} link del early0"));
+    wait_for(&router, r, &[]);
+    add("late0");
+    wait_for(&router, r, &[&late]);
+    add("early0");
+    wait_for(&router, r, &[&late, &early]);
+    ip(&format!("-n {r} link del late0"));
+    ip(&format!("-n {r} link del early0"));
+    file.write(&config(&all, "export = \"kernel\""));
+    router.signal("HUP");
+    wait_for(&router, r, &without);
     // Without `export` the kernel's copies go, and the router serves on.
     file.write(&config(&all, ""));
     router.signal("HUP");

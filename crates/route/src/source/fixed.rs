@@ -247,7 +247,7 @@ mod tests {
         };
         let mut links = spec.links.clone();
         let named = add_absent_links(&spec.routes, &mut links);
-        let want = [("eth1", 3), ("ppp0", ABSENT_LINK + 1), ("wg0", ABSENT_LINK)];
+        let want = [("eth1", 3), ("ppp0", ABSENT_LINK + 1), ("wg0", ABSENT_LINK + 2)];
         assert!(named.iter().map(|(name, link)| (&**name, *link)).eq(want), "{named:?}");
         assert!((KIND.open)(&spec).is_err());
         assert!((KIND.open)(&SourceSpec { links, ..spec }).is_ok());

@@ -210,29 +210,27 @@ pub fn once<T>(word: &str, slot: &mut Option<T>, value: T) -> Result<(), String>
 /// First number of the links that are not there. A number of the kernel has 31 bits.
 pub const ABSENT_LINK: u32 = 1 << 31;
 
-/// Adds the links that routes name and that are not among `links`, numbered from [`ABSENT_LINK`]. Returns all links that the
-/// routes name.
+/// Adds the links that routes name and that are not among `links`. Each has [`ABSENT_LINK`] and its place among all that the
+/// routes name, which are returned: it stays the same whichever of them are there.
 pub fn add_absent_links(
     routes: &[String],
     links: &mut Vec<(String, u32)>,
 ) -> BTreeMap<String, u32> {
-    let names: HashMap<&str, u32> = links.iter().map(|(name, link)| (&**name, *link)).collect();
-    let (mut named, mut absent) = (BTreeMap::new(), Vec::new());
+    let mut named = BTreeMap::new();
     for route in routes {
         let mut words = route.split_ascii_whitespace();
         while words.by_ref().any(|word| word == "dev") {
-            let Some(name) = words.next().filter(|name| !named.contains_key(*name)) else {
-                continue;
-            };
-            let link = names.get(name).copied().unwrap_or_else(|| {
-                let link = ABSENT_LINK + u32::try_from(absent.len()).expect("31 bits suffice");
-                absent.push((name.to_owned(), link));
-                link
-            });
-            named.insert(name.to_owned(), link);
+            if let Some(name) = words.next().filter(|name| !named.contains_key(*name)) {
+                named.insert(name.to_owned(), ABSENT_LINK);
+            }
         }
     }
-    links.extend(absent);
+    let there: HashMap<&str, u32> = links.iter().map(|(name, link)| (&**name, *link)).collect();
+    for ((name, link), absent) in named.iter_mut().zip(ABSENT_LINK..) {
+        *link = there.get(&**name).copied().unwrap_or(absent);
+    }
+    let absent = named.iter().filter(|(_, link)| **link >= ABSENT_LINK);
+    links.extend(absent.map(|(name, link)| (name.clone(), *link)));
     named
 }
 

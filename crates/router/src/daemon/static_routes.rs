@@ -67,10 +67,10 @@ impl Links {
                 (None, true) => continue,
                 (Some(now), false) if now == *link => continue,
                 (None, false) => {
-                    warn!(target: "source", "link {name} is gone: its static routes wait for it")
+                    warn!(target: "source", "interface {name} is gone: static routes wait for it")
                 }
                 (Some(_), _) => {
-                    info!(target: "source", "link {name} is there: its static routes follow")
+                    info!(target: "source", "interface {name} appeared: static routes use it")
                 }
             }
             let now = now.unwrap_or(absent);
@@ -141,19 +141,19 @@ impl StaticRoutes {
         }
     }
 
-    /// Which routes wait for which links; `None` if none does.
+    /// The interfaces that routes wait for, in words; `None` where none does.
     pub(super) fn waiting(&self) -> Option<String> {
         let names: Vec<&str> = self.links.absent().collect();
-        let be = match names[..] {
-            [] => return None,
-            [_] => "link",
-            _ => "links",
+        if names.is_empty() {
+            return None;
+        }
+        let absent = |path: &Path| path.link.is_some_and(|link| link >= ABSENT_LINK);
+        let waits = |route: &&RouteUpdate| {
+            let paths = paths(&route.target);
+            !paths.is_empty() && paths.iter().all(absent)
         };
-        let waiting = self.sent.iter().filter(|target| target.is_none()).count();
-        Some(format!(
-            "no such {be} yet: {}; static routes without a next hop: {waiting}",
-            names.join(", ")
-        ))
+        let routes = self.routes.iter().filter(waits).count();
+        Some(format!("no such interface yet: {}; routes that wait: {routes}", names.join(", ")))
     }
 
     /// Follows links and the state of the next hops, and has those probed that are due. Returns how many routes changed.

@@ -545,7 +545,9 @@ impl View<'_> {
         }
         if let Some(state) = self.sources.configured.state(number, now) {
             state.kind.clone_into(&mut row.kind);
-            row.last_error = state.waiting.unwrap_or(row.last_error);
+            if row.last_error.is_empty() {
+                row.last_error = state.waiting.unwrap_or_default();
+            }
             if let Some(exported) = state.exported {
                 row.exported = Some(exported.routes);
                 row.export_refused = Some(exported.refused);

@@ -143,12 +143,11 @@ struct Thread {
 
 impl Thread {
     fn run(mut self, orders: &Receiver<Order>, keep: &Mutex<bool>) {
-        let mut wanted: Option<Wanted> = None;
+        let (mut wanted, mut clean): (Option<Wanted>, bool) = (None, true);
         loop {
             let refused = !lock(&self.exported).refused.is_empty();
-            let idle = !refused && wanted.as_ref().is_none_or(Wanted::is_empty);
-            // Where no route is wanted there is nothing to look after.
-            let mut order = match idle {
+            // Where no route is wanted and none is left there is nothing to look after.
+            let mut order = match wanted.as_ref().is_none_or(Wanted::is_empty) && clean {
                 true => orders.recv().map_err(|_| RecvTimeoutError::Disconnected),
                 false => orders.recv_timeout(if refused { RETRY } else { LOOK_EVERY }),
             };
@@ -170,23 +169,23 @@ impl Thread {
                 }
             }
             if let Some(wanted) = &wanted {
-                self.bring(wanted);
+                clean = self.bring(wanted);
             }
         }
     }
 
-    /// Has the kernel have these routes and no others of the protocol.
-    fn bring(&mut self, wanted: &Wanted) {
+    /// Has the kernel have these routes and no others of the protocol. Returns whether the dumps had none that is not wanted.
+    fn bring(&mut self, wanted: &Wanted) -> bool {
         let present = match self.present(wanted) {
             Ok(present) => present,
             Err(error) => {
                 let what = format!("its routes cannot be listed: {}", words(&error));
-                return self.note(
-                    BTreeSet::new(),
-                    wanted.keys().map(|key| (*key, what.clone())).collect(),
-                );
+                let refused = wanted.keys().map(|key| (*key, what.clone())).collect();
+                self.note(BTreeSet::new(), refused);
+                return false;
             }
         };
+        let clean = present.keys().all(|key| wanted.contains_key(key));
         let (mut accepted, mut refused) = (BTreeSet::new(), BTreeMap::new());
         for (key, same) in &present {
             if *same {
@@ -226,6 +225,7 @@ impl Thread {
             }
         }
         self.note(accepted, refused);
+        clean
     }
 
     /// Keeps the result, with a message for each refusal that is new.

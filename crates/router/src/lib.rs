@@ -3,6 +3,7 @@
 //! A command is a row of `cli::PROGRAM`; nothing here knows one by name.
 
 mod api;
+mod bell;
 mod cli;
 mod click;
 mod config;

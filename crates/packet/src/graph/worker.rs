@@ -147,6 +147,8 @@ pub struct Worker {
     /// While it is timed.
     clock: Option<Ticks>,
     heartbeat: Option<Box<dyn Heartbeat>>,
+    /// Wakes the control side.
+    bell: Option<Box<dyn Fn() + Send>>,
 }
 
 /// Beginning of the time of all workers: elements of several share words that hold times, as those of a link do.
@@ -179,6 +181,7 @@ impl Worker {
             devices_at_ns: 0,
             clock: None,
             heartbeat: None,
+            bell: None,
         }
     }
 
@@ -186,6 +189,12 @@ impl Worker {
     pub fn set_heartbeat(&mut self, mut heartbeat: Box<dyn Heartbeat>) {
         heartbeat.start_clock(self.start);
         self.heartbeat = Some(heartbeat);
+    }
+
+    /// Calls `bell`, which wakes the control side, behind resolve requests of next hops of routes from now on. Packets to many
+    /// destinations wait for each of these, and a sweep through a prefix makes none.
+    pub fn set_bell(&mut self, bell: Box<dyn Fn() + Send>) {
+        self.bell = Some(bell);
     }
 
     /// The graph, for its counters.
@@ -464,10 +473,15 @@ impl Worker {
 
     /// Reports events of the round to the control side.
     fn report(&mut self) {
+        let mut urgent = false;
         for request in self.pending.drain(..) {
+            urgent |= matches!(request, ResolveRequest::Adjacency(_));
             if self.requests.try_send(request).is_err() {
                 self.counters.requests_lost.add(1);
             }
+        }
+        if let Some(bell) = self.bell.as_ref().filter(|_| urgent) {
+            bell();
         }
         while let Some((number, error, port)) = self.port_set.failed() {
             let _ = self.events.send(Event::PortFailed(number, error, port));
@@ -742,6 +756,20 @@ mod tests {
         assert_eq!(rig.dropped(DropReason::Shutdown), 20);
         let back = rig.events.try_iter().filter(|e| matches!(e, Event::PortClosed(..))).count();
         assert_eq!(back, 2, "the ports are handed back");
+    }
+
+    #[test]
+    fn the_bell_rings_for_next_hops_of_routes_alone() {
+        let world = world();
+        world.hops.set_unresolved(6, 2, false);
+        let mut rig = rig(&world);
+        let (bell, rung) = mpsc::channel();
+        rig.worker.set_bell(Box::new(move || bell.send(()).unwrap()));
+        for (dst, rings) in [("10.0.1.7", 0), ("198.51.100.1", 1)] {
+            rig.add(0, Generator::new(&rig.pool, headers(&[dst]), 60).limit(1));
+            rig.worker.round();
+            assert_eq!((rig.requests.try_iter().count(), rung.try_iter().count()), (1, rings));
+        }
     }
 
     #[test]

@@ -1,16 +1,14 @@
 //! The seam between the control API and the daemon: what a backend can do, and the queue of requests for it.
 //!
 //! The server's thread sends [`Request`]s through [`Requests`]; the backend's thread takes them from its [`Queue`]
-//! between two bursts of work and runs them on its [`Backend`]. The queue is bounded. A byte in a socket pair wakes the
+//! between two bursts of work and runs them on its [`Backend`]. The queue is bounded. A bell wakes the
 //! backend from poll(2), so that a request waits for the work in progress and not for the next tick. Requests run within
 //! a budget of time a turn: routes and packets go first.
 //!
 //! What takes longer than a request may take has two forms. A [`Job`] is the long part of a request, which another
 //! thread runs. A [`Session`] numbers the state of a request that takes several turns.
 
-use std::io::{Read, Write};
-use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::net::UnixStream;
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -35,6 +33,7 @@ use super::saved::SavedChange;
 use super::session::Session;
 use super::source_filters::{FilterAnswer, FilterChange, FilterChanged, FilterList, FilterQuery};
 use super::streams::RouteFilter;
+use crate::bell::Bell;
 
 /// Requests that may wait; further ones wait for room in the queue.
 const WAITING: usize = 64;
@@ -260,7 +259,7 @@ pub(crate) type Request = Box<dyn FnOnce(&mut dyn Backend) + Send>;
 #[derive(Clone)]
 pub(crate) struct Requests {
     queue: mpsc::Sender<Request>,
-    bell: Arc<UnixStream>,
+    bell: Arc<Bell>,
     sequence: watch::Receiver<u64>,
     writer: Arc<Mutex<()>>,
 }
@@ -268,7 +267,7 @@ pub(crate) struct Requests {
 /// The backend's end of the queue.
 pub(crate) struct Queue {
     requests: mpsc::Receiver<Request>,
-    bell: UnixStream,
+    bell: Bell,
     sequence: watch::Sender<u64>,
 }
 
@@ -277,9 +276,7 @@ pub(crate) struct Queue {
 /// # Errors
 /// When there are no file descriptors left.
 pub(crate) fn channel() -> std::io::Result<(Requests, Queue)> {
-    let (ring, bell) = UnixStream::pair()?;
-    ring.set_nonblocking(true)?;
-    bell.set_nonblocking(true)?;
+    let (ring, bell) = Bell::pair()?;
     let (queue, requests) = mpsc::channel(WAITING);
     let (sender, sequence) = watch::channel(0);
     let ends = Requests { queue, bell: Arc::new(ring), sequence, writer: Arc::default() };
@@ -317,8 +314,7 @@ impl Requests {
         let (to, result) = oneshot::channel();
         let request: Request = Box::new(|backend| reply(to, || call(backend)));
         self.queue.send(request).await.map_err(|_| ApiError::stopping())?;
-        // A full bell rings already.
-        let _ = (&*self.bell).write(&[1]);
+        self.bell.ring();
         result.await.map_err(|_| ApiError::stopping())
     }
 }
@@ -331,7 +327,7 @@ impl Queue {
 
     /// Descriptor for poll: readable when a request waits.
     pub(crate) fn fd(&self) -> RawFd {
-        self.bell.as_raw_fd()
+        self.bell.fd()
     }
 
     /// Whether a request waits.
@@ -347,8 +343,7 @@ impl Queue {
         match self.requests.try_recv() {
             Ok(request) => Some(request),
             Err(_) => {
-                // The bell is silenced before the second look: a request in between rings again.
-                while matches!((&self.bell).read(&mut [0; 64]), Ok(n) if n > 0) {}
+                self.bell.silence();
                 self.requests.try_recv().ok()
             }
         }
@@ -365,7 +360,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         for _ in 0..3 {
             runtime.block_on(requests.queue.send(Box::new(|_| ()))).ok().unwrap();
-            (&*requests.bell).write_all(&[1]).unwrap();
+            requests.bell.ring();
         }
         let ringing = |queue: &Queue| {
             let before = Instant::now();

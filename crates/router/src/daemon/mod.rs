@@ -226,7 +226,8 @@ impl Daemon {
         let files = self.sources.configured.is_behind() && !held;
         let at_once = self.requests.is_behind() || files || steps;
         let tick = if at_once { Duration::ZERO } else { TICK };
-        let fds: Vec<_> = self.sources.fds(held).chain(self.requests.fd()).collect();
+        let own = self.requests.fd().into_iter().chain([self.workers.fd()]);
+        let fds: Vec<_> = self.sources.fds(held).chain(own).collect();
         sys::poll(&fds, tick)
     }
 

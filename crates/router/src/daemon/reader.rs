@@ -4,12 +4,12 @@
 //! read on; and the kernel holds that lock for as long as it flushes a million routes. The daemon's thread must not wait
 //! for that: it has links to look at. So a thread sends the requests and reads, and what it read waits here in pieces.
 
-use std::io::{self, Read, Write};
-use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::net::UnixStream;
+use std::io;
+use std::os::fd::RawFd;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
 use std::time::Duration;
 
+use crate::bell::Bell;
 use crate::sys::{Netlink, Received, poll};
 
 /// Largest datagram of the kernel's dumps.
@@ -62,7 +62,7 @@ impl Datagrams {
 pub(super) struct Reader {
     requests: Sender<Request>,
     pieces: Receiver<io::Result<Piece>>,
-    bell: UnixStream,
+    bell: Bell,
 }
 
 impl Reader {
@@ -71,9 +71,7 @@ impl Reader {
     /// # Errors
     /// When there are no descriptors or threads left.
     pub(super) fn start(socket: Netlink) -> io::Result<Self> {
-        let (bell, other) = UnixStream::pair()?;
-        bell.set_nonblocking(true)?;
-        other.set_nonblocking(true)?;
+        let (bell, other) = Bell::pair()?;
         let (requests, asked) = channel();
         let (give, pieces) = sync_channel(WAITING);
         let thread = Thread { socket, bell: other, requests: asked, pieces: give };
@@ -86,13 +84,13 @@ impl Reader {
     pub(super) fn send(&self, request: Vec<u8>) {
         // A thread that has ended has reported why.
         let _ = self.requests.send(Request::Send(request));
-        ring(&self.bell);
+        self.bell.ring();
     }
 
     /// Has a piece [`Piece::Mark`] follow what the kernel has sent by now.
     pub(super) fn mark(&self, number: u64) {
         let _ = self.requests.send(Request::Mark(number));
-        ring(&self.bell);
+        self.bell.ring();
     }
 
     /// The next piece that was read, if there is one.
@@ -106,19 +104,19 @@ impl Reader {
             Err(TryRecvError::Empty) => {}
         }
         // Silent first, looked again after: a piece in between rings again.
-        silence(&self.bell);
+        self.bell.silence();
         self.pieces.try_recv().map_or(Ok(None), |piece| piece.map(Some))
     }
 
     /// Descriptor for poll: readable when there is a piece.
     pub(super) fn fd(&self) -> RawFd {
-        self.bell.as_raw_fd()
+        self.bell.fd()
     }
 }
 
 struct Thread {
     socket: Netlink,
-    bell: UnixStream,
+    bell: Bell,
     requests: Receiver<Request>,
     pieces: SyncSender<io::Result<Piece>>,
 }
@@ -128,7 +126,7 @@ impl Thread {
         crate::privilege::keep_nothing();
         if let Err(error) = self.read() {
             let _ = self.pieces.send(Err(error));
-            ring(&self.bell);
+            self.bell.ring();
         }
     }
 
@@ -166,8 +164,8 @@ impl Thread {
                     {
                         return Ok(());
                     }
-                    poll(&[self.socket.fd(), self.bell.as_raw_fd()], LONG);
-                    silence(&self.bell);
+                    poll(&[self.socket.fd(), self.bell.fd()], LONG);
+                    self.bell.silence();
                 }
                 _ => {}
             }
@@ -177,18 +175,9 @@ impl Thread {
     /// Whether somebody is there to take it.
     fn give(&self, piece: Piece) -> bool {
         let given = self.pieces.send(Ok(piece)).is_ok();
-        ring(&self.bell);
+        self.bell.ring();
         given
     }
-}
-
-fn ring(mut bell: &UnixStream) {
-    // A full bell rings already, and one without another end rings for nobody.
-    let _ = bell.write(&[1]);
-}
-
-fn silence(mut bell: &UnixStream) {
-    while matches!(bell.read(&mut [0; 64]), Ok(n) if n > 0) {}
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::ops::Deref;
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::time::{Duration, Instant};
@@ -15,6 +16,7 @@ use fingerpost_route::{COUNTED_PORTS, Control, ResolveRequest};
 
 use super::ports::Interfaces;
 use crate::api::graph::ElementTimes;
+use crate::bell::Bell;
 use crate::config::Cores;
 use crate::{privilege, sys};
 
@@ -71,6 +73,8 @@ impl WorkerHandle {
 pub(super) struct Workers {
     all: Vec<WorkerHandle>,
     requests: Receiver<ResolveRequest>,
+    /// Rings for requests about next hops of routes.
+    bell: Bell,
     events: Receiver<Event>,
     /// Seed of the flow hash, in workers and XDP programs.
     flow_seed: u64,
@@ -102,6 +106,8 @@ impl Workers {
         interfaces: &mut Interfaces,
     ) -> std::io::Result<Self> {
         let (requests_in, requests) = sync_channel(RESOLVE_REQUESTS);
+        let (bell, ring) = Bell::pair()?;
+        let ring = Arc::new(ring);
         let (events_in, events) = channel();
         let (cores, pin) = match cores {
             Cores::List(list) => (list.clone(), true),
@@ -127,6 +133,8 @@ impl Workers {
                 events: events_in.clone(),
                 flow_seed,
             });
+            let ring = ring.clone();
+            worker.set_bell(Box::new(move || ring.ring()));
             if let Some(pulse) = pulse {
                 worker.set_heartbeat(Box::new(pulse));
             }
@@ -145,6 +153,7 @@ impl Workers {
         Ok(Self {
             all,
             requests,
+            bell,
             events,
             flow_seed,
             last_keep_alive: Instant::now(),
@@ -158,8 +167,14 @@ impl Workers {
         self.flow_seed
     }
 
+    /// Descriptor for poll: readable when packets wait for the next hop of a route.
+    pub(super) fn fd(&self) -> RawFd {
+        self.bell.fd()
+    }
+
     /// Resolve requests since the last call.
     pub(super) fn take_requests(&self) -> impl Iterator<Item = ResolveRequest> {
+        self.bell.silence();
         self.requests.try_iter()
     }
 

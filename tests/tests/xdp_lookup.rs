@@ -55,15 +55,7 @@ fn lab() -> Option<Lab> {
     control.handle(source, RouteEvent::Link(LinkUpdate { link: 2, state: Some(state) }));
     for (addr, prefix_len) in [("10.255.0.1", 16), ("fd00::1", 64)] {
         let addr = addr.parse().expect("an address");
-        let update = AddressUpdate {
-            link: 2,
-            addr,
-            prefix_len,
-            gone: false,
-            secondary: false,
-            no_prefix: false,
-            peer: None,
-        };
+        let update = AddressUpdate::new(2, addr, prefix_len);
         control.handle(source, RouteEvent::Address(update));
     }
     // A source each: the end of a table ends what its source said before.

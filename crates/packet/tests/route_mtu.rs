@@ -45,15 +45,7 @@ impl Router {
             router.link(link, 1500);
             for (addr, prefix_len) in own.into_iter().zip([24, 64]) {
                 let addr = addr.parse().unwrap();
-                let update = AddressUpdate {
-                    link,
-                    addr,
-                    peer: None,
-                    prefix_len,
-                    no_prefix: false,
-                    gone: false,
-                    secondary: false,
-                };
+                let update = AddressUpdate::new(link, addr, prefix_len);
                 router.say(RouteEvent::Address(update));
             }
             for addr in stations {

@@ -348,6 +348,12 @@ pub struct AddressUpdate {
 }
 
 impl AddressUpdate {
+    /// An address that is there, the first of its prefix, which is connected.
+    pub fn new(link: u32, addr: IpAddr, prefix_len: u8) -> Self {
+        let (peer, no_prefix, gone, secondary) = (None, false, false, false);
+        Self { link, addr, peer, prefix_len, no_prefix, gone, secondary }
+    }
+
     /// Addresses of packets for the host itself: this one, and the broadcast addresses of its prefix.
     pub fn local(&self) -> impl Iterator<Item = IpAddr> + use<> {
         let broadcast = match self.peer.unwrap_or(self.addr) {

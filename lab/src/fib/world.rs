@@ -117,16 +117,7 @@ impl World {
             for family in [4, 6] {
                 let (addr, prefix_len) = own(family, subnet);
                 let link = FIRST_LINK + subnet;
-                let (gone, secondary) = (false, false);
-                let update = AddressUpdate {
-                    link,
-                    addr,
-                    prefix_len,
-                    gone,
-                    secondary,
-                    no_prefix: false,
-                    peer: None,
-                };
+                let update = AddressUpdate::new(link, addr, prefix_len);
                 world.control.handle(interior, RouteEvent::Address(update));
             }
         }

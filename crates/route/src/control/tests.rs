@@ -60,15 +60,7 @@ impl Lab {
     }
     pub(super) fn address(&mut self, link: u32, addr: &str, prefix_len: u8, gone: bool) {
         let addr = addr.parse().unwrap();
-        let update = AddressUpdate {
-            link,
-            addr,
-            peer: None,
-            prefix_len,
-            no_prefix: false,
-            gone,
-            secondary: false,
-        };
+        let update = AddressUpdate { gone, ..AddressUpdate::new(link, addr, prefix_len) };
         self.event(RouteEvent::Address(update));
     }
     pub(super) fn neighbor(&mut self, link: u32, addr: &str, state: NeighborState) {
@@ -168,15 +160,8 @@ fn a_route_reaches_its_neighbor_step_by_step() {
 fn the_connected_prefix_is_that_of_the_other_end_or_none() {
     let mut lab = lab();
     let [addr, other] = ["10.7.0.1", "10.8.0.2"].map(|text| text.parse().unwrap());
-    let with = |peer, no_prefix| AddressUpdate {
-        link: RIGHT,
-        addr,
-        peer,
-        prefix_len: 24,
-        no_prefix,
-        gone: false,
-        secondary: false,
-    };
+    let with =
+        |peer, no_prefix| AddressUpdate { peer, no_prefix, ..AddressUpdate::new(RIGHT, addr, 24) };
     // Near the own address, and near the other end's.
     let near = |lab: &mut Lab, update| {
         lab.event(RouteEvent::Address(update));

@@ -30,15 +30,7 @@ impl Lab {
         lab.event(RouteEvent::Link(LinkUpdate { link: LINK, state: Some(state) }));
         for (addr, prefix_len) in [("10.255.0.1", 16), ("fd00::1", 64)] {
             let addr = addr.parse().unwrap();
-            let update = AddressUpdate {
-                link: LINK,
-                addr,
-                peer: None,
-                prefix_len,
-                no_prefix: false,
-                gone: false,
-                secondary: false,
-            };
+            let update = AddressUpdate::new(LINK, addr, prefix_len);
             lab.event(RouteEvent::Address(update));
         }
         lab

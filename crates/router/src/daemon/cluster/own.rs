@@ -258,15 +258,7 @@ mod tests {
             let update = LinkUpdate { link: 7, state: Some(state) };
             control.handle(kernel, RouteEvent::Link(update));
             let addr = "10.7.0.1".parse().unwrap();
-            let update = AddressUpdate {
-                link: 7,
-                addr,
-                peer: None,
-                prefix_len: 24,
-                no_prefix: false,
-                gone: false,
-                secondary: false,
-            };
+            let update = AddressUpdate::new(7, addr, 24);
             control.handle(kernel, RouteEvent::Address(update));
             let update = NeighborUpdate {
                 link: 7,

@@ -75,6 +75,12 @@ impl OpenPolicy {
         self.extent != Extent::Known
     }
 
+    /// Whether processes may be sent signals: by whoever may open everything.
+    #[cfg(feature = "click")]
+    pub(crate) fn may_signal(&self) -> bool {
+        self.extent == Extent::All
+    }
+
     /// Opens a regular file to read it.
     ///
     /// # Errors
@@ -239,6 +245,8 @@ mod tests {
         assert!(denied(others.control_socket("TCP, 2")));
         assert!(denied(others.special_input("-")));
         assert!(own.shows_text() && !others.shows_text());
+        #[cfg(feature = "click")]
+        assert!(own.may_signal() && !others.may_signal() && !OpenPolicy::check().may_signal());
         // What the one knows another one does not.
         assert!(denied(OpenPolicy::default().known_only().input(&out)));
     }

@@ -422,6 +422,21 @@ mod tests {
         let text = "InfiniteSource(LIMIT 1, STOP true) -> d :: Discard; s :: InfiniteSource(LIMIT 2, ACTIVE false, STOP true) -> d;
             DriverManager(print 'start', pause, print $(d.count), write s.active true, wait_stop, print $(d.count))";
         let (out, _, stopped) = written(text, 50);
+    #[test]
+    fn a_signal_is_sent_to_one_process() {
+        use std::os::unix::process::ExitStatusExt;
+
+        let ids = ["0", "-1", "4294967295", "2147483648", "1", "2147483647"];
+        let groups = [None; 4].into_iter();
+        let want: Vec<_> = groups.chain([Some(1), Some(i32::MAX)]).collect();
+        assert_eq!(ids.map(program::process_id).to_vec(), want);
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let text = format!("Script(print $(kill TERM {}), print $(kill TERM x), stop)", child.id());
+        let (_, err, _) = written(&text, 2);
+        assert_eq!(child.wait().unwrap().signal(), Some(15));
+        assert_eq!(err, "While executing 'Script@1 :: Script':\n  bad PID\n");
+    }
+
         assert_eq!((out.as_str(), stopped), ("start\n1\n3\n", true));
         let (_, _, stopped) =
             written("InfiniteSource(LIMIT 1, STOP true) -> Discard; DriverManager()", 5);

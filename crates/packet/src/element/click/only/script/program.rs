@@ -790,11 +790,11 @@ impl Script {
         let words = words(text);
         let Some((signal, processes)) = words.split_first() else { return Err("bad SIGNO".into()) };
         let Some(number) = super::signal(signal) else { return Err("bad SIGNO".into()) };
-        if !self.caller.policy().shows_text() {
+        if !self.caller.policy().may_signal() {
             return Err("kill: not allowed".into());
         }
         for process in processes {
-            let process = u32::read(process).map_err(|_| "bad PID".to_owned())?;
+            let process = process_id(process).ok_or("bad PID")?;
             let command =
                 ["-s", &number.to_string(), "--", &process.to_string()].map(str::to_owned);
             let status = std::process::Command::new("kill").args(command).status();
@@ -868,6 +868,11 @@ impl Values for Script {
             result => Some(reported(result).unwrap_or_default()),
         }
     }
+/// The process that a text names, and no group of processes: 0 is that of the router, and all processes are -1.
+pub(super) fn process_id(text: &str) -> Option<i32> {
+    i32::read(text).ok().filter(|&process| process > 0)
+}
+
 }
 
 fn while_calling(handler: &str, parameter: &str) -> String {

@@ -42,10 +42,18 @@ impl std::fmt::Display for Port {
 }
 
 #[cfg(feature = "click")]
+impl Port {
+    /// A port of UDP first, or of TCP.
+    pub(crate) fn of(text: &str, udp_first: bool) -> Result<Self, String> {
+        port(text, udp_first).map_or_else(|| u16::read(text), Ok).map(Self)
+    }
+}
+
+#[cfg(feature = "click")]
 impl Value for Port {
     fn read(text: &str) -> Result<Self, String> {
         // Elements that take one port alone are mostly about UDP.
-        port(text, true).map_or_else(|| u16::read(text), Ok).map(Self)
+        Self::of(text, true)
     }
 }
 

@@ -57,8 +57,8 @@ pub(crate) const PATTERNS: ElementClass = ElementClass {
         // A name in capitals looks like a keyword.
         while let Some(arg) = &setup.args.next_of_any() {
             let words: Vec<String> = arg.words().map(|word| word.raw().to_owned()).collect();
-            if let Err(words) = Pattern::read(words.get(1..).unwrap_or_default(), words.len() == 3)
-            {
+            let values = words.get(1..).unwrap_or_default();
+            if let Err(words) = Pattern::read(values, words.len() == 3, true) {
                 setup.args.refuse(arg, &words);
             }
         }
@@ -71,7 +71,7 @@ const PATTERNS_NAME: &str = "IPRewriterPatterns";
 
 pub(crate) const MAPPER: ElementClass = ElementClass {
     spec: ClassSpec::new(MAPPER_NAME, "0/0", "a/a", "x/y"),
-    summary: "has patterns of rewriters that new flows get in turn",
+    summary: "gives new flows of rewriters its patterns in turn",
     configure: |setup| {
         // The rewriters that name it read them.
         let patterns = std::iter::from_fn(|| setup.args.next_of_any()).count();
@@ -114,6 +114,22 @@ impl Kind {
         matches!(self, Self::Ip | Self::Udp | Self::Tcp | Self::Ping)
     }
 
+    /// Protocols whose flows `lookup` reads, in its order. Without ports flows have none.
+    fn protocols(self) -> &'static [u8] {
+        match self {
+            Self::Ip => &[PROTOCOL_TCP, PROTOCOL_UDP],
+            Self::Tcp => &[PROTOCOL_TCP],
+            Self::Udp => &[PROTOCOL_UDP, PROTOCOL_TCP],
+            Self::Ping => &[PROTOCOL_ICMP],
+            Self::Addr | Self::Pair => &[0],
+        }
+    }
+
+    /// Whether names of ports are those of UDP first.
+    fn is_udp_first(self) -> bool {
+        self != Self::Tcp
+    }
+
     /// Whether it changes packets of a protocol.
     fn is_for(self, protocol: u8) -> bool {
         match self {
@@ -139,19 +155,20 @@ enum Input {
 #[derive(Debug)]
 struct Mapper {
     /// The first of them, and how many there are.
-    first: u16,
-    count: u16,
-    /// Inputs that packets have.
-    inputs: usize,
+    first: usize,
+    count: usize,
     next: AtomicUsize,
 }
+
+/// Inputs of a rewriter with the patterns of its mappers, at most: a flow has the number of its own in 16 bits.
+const MOST_INPUTS: usize = u16::MAX as usize;
 
 impl Mapper {
     /// The pattern whose turn it is.
     fn next(&self) -> u16 {
         // Relaxed: each worker gets some pattern, and the next one another.
-        let turn = self.next.fetch_add(1, Relaxed) % usize::from(self.count);
-        self.first + u16::try_from(turn).unwrap_or(0)
+        let turn = self.next.fetch_add(1, Relaxed) % self.count;
+        u16::try_from(self.first + turn).expect("there are MOST_INPUTS at most")
     }
 }
 
@@ -182,7 +199,10 @@ struct Config {
     table: Arc<Table>,
     owner: u32,
     kind: Kind,
+    /// Inputs that packets have, and the patterns of mappers behind them.
     inputs: Vec<Input>,
+    /// Number of the former.
+    own_inputs: usize,
     /// [`Input::outputs`] of each.
     outputs: Vec<[u16; 2]>,
     reply_paint: bool,
@@ -262,17 +282,17 @@ fn configure(setup: &mut Setup<'_>, kind: Kind) -> Result<Made, ConfigError> {
         }
         None => given,
     };
+    // Patterns of mappers stand behind the inputs that packets have.
     let mut mapped = Vec::new();
     for (number, arg) in given.iter().enumerate() {
         let words: Vec<String> = arg.words().map(|word| word.raw().to_owned()).collect();
         let read = match mapper(setup, &words, kind) {
             None => input(setup, &words, kind),
             Some(patterns) => patterns.map(|patterns| {
-                let of = |count: usize| u16::try_from(count).unwrap_or(u16::MAX);
-                let (first, count) = (of(given.len() + mapped.len()), of(patterns.len()));
+                let first = given.len() + mapped.len();
+                let count = patterns.len();
                 mapped.extend(patterns);
-                let next = AtomicUsize::new(0);
-                Input::Mapper(Mapper { first, count, inputs: given.len(), next })
+                Input::Mapper(Mapper { first, count, next: AtomicUsize::new(0) })
             }),
         };
         match read {
@@ -287,7 +307,12 @@ fn configure(setup: &mut Setup<'_>, kind: Kind) -> Result<Made, ConfigError> {
         let words = format!("{} inputs want as many arguments, not {}", setup.inputs, inputs.len());
         return Err(setup.args.refuse_all(&words));
     }
+    let own_inputs = inputs.len();
     inputs.extend(mapped);
+    if inputs.len() > MOST_INPUTS {
+        let words = format!("at most {MOST_INPUTS} inputs and patterns of mappers are possible");
+        return Err(setup.args.refuse_all(&words));
+    }
     let core = setup.shared::<Core>(setup.number());
     let mut table = core.own.clone();
     match &capacity {
@@ -303,6 +328,7 @@ fn configure(setup: &mut Setup<'_>, kind: Kind) -> Result<Made, ConfigError> {
         kind,
         outputs: inputs.iter().map(Input::outputs).collect(),
         inputs,
+        own_inputs,
         reply_paint,
         tcp,
         udp,
@@ -340,7 +366,9 @@ fn old_form(setup: &Setup<'_>, given: &[Arg<'_>], kind: Kind) -> Option<Input> {
     let word = |arg: &Arg<'_>| arg.raw().to_owned();
     let words = [word(src), "-".to_owned(), word(dst), "-".to_owned()];
     let reply = u16::from(setup.outputs > 1);
-    Pattern::read(&words, false).ok().map(|pattern| Input::Pattern(pattern, 0, reply))
+    Pattern::read(&words, false, kind.is_udp_first())
+        .ok()
+        .map(|pattern| Input::Pattern(pattern, 0, reply))
 }
 
 /// Reads what becomes of the new flows of an input.
@@ -356,13 +384,13 @@ fn input(setup: &Setup<'_>, words: &[String], kind: Kind) -> Result<Input, Strin
         ["pass" | "passthrough" | "nochange", _] => Ok(Input::Pass(output(&words[1])?)),
         ["keep", ..] if words.len() == 3 => Ok(Input::Keep(output(&words[1])?, output(&words[2])?)),
         ["pattern", name, ..] if words.len() == 4 => {
-            let pattern = named_pattern(setup, name, addrs_alone)?;
+            let pattern = named_pattern(setup, name, kind)?;
             Ok(Input::Pattern(pattern, output(&words[2])?, output(&words[3])?))
         }
         ["pattern", ..] if words.len() >= 5 => {
             let (values, outputs) = words[1..].split_at(words.len() - 3);
             // Of a pattern with ports the ports come first to be wrong.
-            let pattern = Pattern::read(values, addrs_alone)?;
+            let pattern = Pattern::read(values, addrs_alone, kind.is_udp_first())?;
             Ok(Input::Pattern(pattern, output(&outputs[0])?, output(&outputs[1])?))
         }
         _ => Err("bad input spec".into()),
@@ -373,9 +401,7 @@ fn input(setup: &Setup<'_>, words: &[String], kind: Kind) -> Result<Input, Strin
 fn mapper(setup: &Setup<'_>, words: &[String], kind: Kind) -> Option<Result<Vec<Input>, String>> {
     let [name] = words else { return None };
     let configuration = setup.around.configuration?;
-    let mut elements = configuration.elements().iter().enumerate();
-    let (number, _) = elements
-        .find(|(_, element)| element.class.name == MAPPER_NAME && *element.name == **name)?;
+    let (number, _) = setup.element(name).filter(|(_, class)| *class == MAPPER_NAME)?;
     let mut problems = Problems::default();
     let mut args = configuration.args(number, &mut problems);
     let mut patterns = Vec::new();
@@ -395,7 +421,7 @@ fn mapper(setup: &Setup<'_>, words: &[String], kind: Kind) -> Option<Result<Vec<
 }
 
 /// The pattern of a name.
-fn named_pattern(setup: &Setup<'_>, name: &str, addrs_alone: bool) -> Result<Pattern, String> {
+fn named_pattern(setup: &Setup<'_>, name: &str, kind: Kind) -> Result<Pattern, String> {
     let none = || format!("no pattern `{name}`");
     let configuration = setup.around.configuration.ok_or_else(none)?;
     for (number, element) in configuration.elements().iter().enumerate() {
@@ -407,7 +433,8 @@ fn named_pattern(setup: &Setup<'_>, name: &str, addrs_alone: bool) -> Result<Pat
         while let Some(arg) = args.next_of_any() {
             let words: Vec<String> = arg.words().map(|word| word.raw().to_owned()).collect();
             if words.first().is_some_and(|first| first == name) {
-                return Pattern::read(&words[1..], addrs_alone && words.len() == 3);
+                let addrs_alone = !kind.has_ports() && words.len() == 3;
+                return Pattern::read(&words[1..], addrs_alone, kind.is_udp_first());
             }
         }
     }
@@ -416,7 +443,10 @@ fn named_pattern(setup: &Setup<'_>, name: &str, addrs_alone: bool) -> Result<Pat
 
 fn handled(made: Made, core: &Arc<Core>) -> Made {
     let [patterns, size, capacity, set, failures, clear, bytes] = [(); 7].map(|()| core.clone());
-    let inputs = core.config.get().map_or(0, |config| real_inputs(&config.inputs));
+    let (kind, inputs) = match core.config.get() {
+        Some(config) => (config.kind, config.own_inputs),
+        None => return made,
+    };
     let made = (0..inputs).fold(made, |made, input| {
         let core = core.clone();
         let read = Handler::read("pattern", move || input_texts(&core, Some(input)));
@@ -426,6 +456,10 @@ fn handled(made: Made, core: &Arc<Core>) -> Made {
         let core = core.clone();
         made.handler(Handler::read(name, move || flows_of(&core).iter().sum::<u64>().to_string()))
     });
+    let made = match kind.has_ports() && kind.is_for(PROTOCOL_TCP) {
+        true => made.handler(looked_up("tcp_lookup", core, &[PROTOCOL_TCP])),
+        false => made,
+    };
     made.handler(Handler::read("patterns", move || input_texts(&patterns, None)))
         .handler(Handler::read("size", move || {
             size.config.get().map_or(0, |config| config.table.len()).to_string()
@@ -452,23 +486,13 @@ fn handled(made: Made, core: &Arc<Core>) -> Made {
         .handler(listed("tcp_table", core, Some(PROTOCOL_TCP)))
         .handler(listed("udp_mappings", core, Some(PROTOCOL_UDP)))
         .handler(listed("udp_table", core, Some(PROTOCOL_UDP)))
-        .handler(looked_up("lookup", core))
-        .handler(looked_up("tcp_lookup", core))
+        .handler(looked_up("lookup", core, kind.protocols()))
         .handler(Handler::write("clear", move |_| {
             if let Some(config) = clear.config.get() {
                 config.table.clear(config.owner);
             }
             Ok(())
         }))
-}
-
-/// Inputs that packets have; those behind them are patterns of mappers.
-fn real_inputs(inputs: &[Input]) -> usize {
-    let of_mapper = inputs.iter().find_map(|input| match input {
-        Input::Mapper(mapper) => Some(mapper.inputs),
-        _ => None,
-    });
-    of_mapper.unwrap_or(inputs.len())
 }
 
 /// Flows by the input of their first packets.
@@ -482,11 +506,10 @@ fn flows_of(core: &Core) -> Vec<u64> {
     });
     for (number, input) in config.inputs.iter().enumerate() {
         if let Input::Mapper(Mapper { first, count, .. }) = input {
-            let first = usize::from(*first);
-            flows[number] = flows[first..first + usize::from(*count)].iter().sum();
+            flows[number] = flows[*first..first + count].iter().sum();
         }
     }
-    flows.truncate(real_inputs(&config.inputs));
+    flows.truncate(config.own_inputs);
     flows
 }
 
@@ -509,8 +532,9 @@ fn input_texts(core: &Core, one: Option<usize>) -> String {
     inputs.filter_map(line).collect()
 }
 
-/// Handler that reads what the ends of a TCP flow become, `SADDR SPORT DADDR DPORT`; empty where there is none.
-fn looked_up(name: &'static str, core: &Arc<Core>) -> Handler {
+/// Handler that reads what the ends of a flow become, `SADDR SPORT DADDR DPORT`: of the first of these protocols that has
+/// one, and empty where none has.
+fn looked_up(name: &'static str, core: &Arc<Core>, protocols: &'static [u8]) -> Handler {
     let core = core.clone();
     Handler::read_with(name, move |text| {
         let words: Vec<&str> = text.split_whitespace().collect();
@@ -520,19 +544,16 @@ fn looked_up(name: &'static str, core: &Arc<Core>) -> Handler {
         let addr = |text| Ipv4Addr::read(text).map(Ipv4Addr::to_bits);
         let (src, dst) = (addr(src)?, addr(dst)?);
         let id = FlowId { src, dst, sport: u16::read(sport)?, dport: u16::read(dport)? };
-        let mut found = None;
-        if let Some(config) = core.config.get() {
-            config.table.each(config.owner, &mut |flow| {
-                if flow.key().protocol != PROTOCOL_TCP {
-                    return;
-                }
-                if flow.from == id {
-                    found = Some(flow.to);
-                } else if flow.to.reverse() == id {
-                    found = Some(flow.from.reverse());
-                }
-            });
-        }
+        // The first session makes the table, for all workers, and is none of a handler.
+        let config = core.config.get().filter(|config| config.table.len() > 0);
+        let found = config.and_then(|config| {
+            let mut session = config.table.session();
+            protocols.iter().find_map(|&protocol| {
+                // Time 0 ends no flow: a handler has no clock of packets.
+                let found = config.find(&mut session, protocol, id, 0)?;
+                Some(config.change(&mut session, found, id).to)
+            })
+        });
         Ok(found.map_or_else(String::new, |FlowId { src, sport, dst, dport }| {
             let addr = Ipv4Addr::from_bits;
             format!("{} {sport} {} {dport}", addr(src), addr(dst))

@@ -129,7 +129,13 @@ impl Values {
 
 impl Pattern {
     /// Reads the words of a pattern, with ports or without; what is wrong with them.
-    pub(crate) fn read(words: &[String], addrs_alone: bool) -> Result<Self, String> {
+    ///
+    /// A name of ports means that of UDP first where `udp_first`, that of TCP otherwise.
+    pub(crate) fn read(
+        words: &[String],
+        addrs_alone: bool,
+        udp_first: bool,
+    ) -> Result<Self, String> {
         let mut pattern = Self { addrs_alone, ..Self::default() };
         let (saddr, sport, daddr, dport) = match (words, addrs_alone) {
             ([saddr, daddr], true) => (saddr, None, daddr, None),
@@ -140,14 +146,15 @@ impl Pattern {
             pattern.addr = Some(addrs(saddr).ok_or("bad source address")?);
         }
         if let Some(sport) = sport.filter(|sport| *sport != "-") {
-            pattern.port = Some(ports(sport).ok_or("bad source port")?);
+            pattern.port = Some(ports(sport, udp_first).ok_or("bad source port")?);
         }
         if daddr != "-" {
             let addr = Ipv4Addr::read(daddr).map_err(|_| "bad destination address")?;
             pattern.daddr = Some(addr.to_bits());
         }
         if let Some(dport) = dport.filter(|dport| *dport != "-") {
-            pattern.dport = Some(Port::read(dport).map_err(|_| "bad destination port")?.0);
+            let Port(port) = Port::of(dport, udp_first).map_err(|_| "bad destination port")?;
+            pattern.dport = Some(port);
         }
         Ok(pattern)
     }
@@ -244,9 +251,9 @@ fn addrs(text: &str) -> Option<Range> {
     (low <= high).then_some(Range { low, high, sequential })
 }
 
-fn ports(text: &str) -> Option<Range> {
+fn ports(text: &str, udp_first: bool) -> Option<Range> {
     let (text, sequential) = signed(text);
-    let one = |text: &str| Port::read(text).ok().map(|Port(port)| u32::from(port));
+    let one = |text: &str| Port::of(text, udp_first).ok().map(|Port(port)| u32::from(port));
     // A name may have the sign of a range in it.
     let (low, high) = match (one(text), text.split_once('-')) {
         (Some(port), _) => (port, port),
@@ -263,7 +270,7 @@ mod tests {
 
     fn pattern(text: &str, addrs_alone: bool) -> Result<Pattern, String> {
         let words: Vec<_> = text.split(' ').map(str::to_owned).collect();
-        Pattern::read(&words, addrs_alone)
+        Pattern::read(&words, addrs_alone, true)
     }
 
     #[test]

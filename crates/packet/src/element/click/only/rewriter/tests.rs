@@ -98,6 +98,51 @@ fn a_mapper_gives_its_patterns_in_turn() {
 }
 
 #[test]
+fn a_mapper_is_found_in_its_compound() {
+    let text = "elementclass C { input -> rw :: IPRewriter(m) -> output; m :: RoundRobinIPMapper(1.0.0.1 7-8# - - 0 0) };
+        FromDevice(a) -> Strip(14) -> CheckIPHeader -> c :: C -> ToDevice(x)";
+    let mut rig = Rig::new(&World::new(), text);
+    let frame = frame_v4("10.0.0.1", "8.0.0.1", 64, 17, &[0; 20]);
+    assert_eq!(rig.receive("a", &[&frame])[0].1[12..16], [1, 0, 0, 1]);
+    assert_eq!(rig.read("c/rw.patterns"), "<mapper> [1]\n");
+}
+
+#[test]
+fn flows_are_looked_up_by_either_end() {
+    for (class, protocol) in [("IPRewriter", 6), ("UDPRewriter", 17), ("IPRewriter", 17)] {
+        let text = format!(
+            "FromDevice(a) -> Strip(14) -> CheckIPHeader -> rw :: {class}(pattern 1.0.0.1 700 - - 0 0) -> ToDevice(x)"
+        );
+        let mut rig = Rig::new(&World::new(), &text);
+        let payload = [&[0, 5, 0, 80][..], &[0x50; 16]].concat();
+        rig.receive("a", &[&frame_v4("10.0.0.1", "8.0.0.1", 64, protocol, &payload)]);
+        let read = |ends: &str| rig.handlers.read("rw.lookup", ends).unwrap();
+        assert_eq!(read("10.0.0.1 5 8.0.0.1 80"), "1.0.0.1 700 8.0.0.1 80", "{class} {protocol}");
+        assert_eq!(read("8.0.0.1 80 1.0.0.1 700"), "8.0.0.1 80 10.0.0.1 5", "{class} {protocol}");
+        assert_eq!(read("10.0.0.1 6 8.0.0.1 80"), "");
+    }
+    let text = "FromDevice(a) -> Strip(14) -> CheckIPHeader -> rw :: IPAddrRewriter(pattern 1.0.0.1 - 0 0) -> ToDevice(x)";
+    let mut rig = Rig::new(&World::new(), text);
+    rig.receive("a", &[&frame_v4("10.0.0.1", "8.0.0.1", 64, 17, &[0; 20])]);
+    let read = |ends: &str| rig.handlers.read("rw.lookup", ends).unwrap();
+    assert_eq!(read("10.0.0.1 5 9.0.0.1 80"), "1.0.0.1 5 9.0.0.1 80");
+    assert!(!rig.read("rw.handlers").contains("tcp_lookup"));
+}
+
+#[test]
+fn names_of_ports_are_those_of_the_protocol() {
+    for (class, port) in [("TCPRewriter", "97"), ("UDPRewriter", "99"), ("IPRewriter", "99")] {
+        let text = format!(
+            "PortInfo(foo 99/udp, foo 97/tcp); IPRewriterPatterns(p 1.0.0.1 foo - foo);
+             Idle -> rw :: {class}(pattern 1.0.0.1 foo-foo - foo 0 0, pattern p 0 0) -> Discard; Idle -> [1] rw"
+        );
+        let rig = Rig::new(&World::new(), &text);
+        let line = format!("1.0.0.1 {port} - {port}\n");
+        assert_eq!(rig.read("rw.patterns"), line.repeat(2), "{class}");
+    }
+}
+
+#[test]
 fn echoes_get_identifiers_and_replies_find_back() {
     let text = "FromDevice(a) -> Strip(14) -> CheckIPHeader -> [0] rw :: ICMPPingRewriter(pattern 1.0.0.1 700-701# - - 0 1, drop);
         FromDevice(b) -> Strip(14) -> CheckIPHeader -> [1] rw; rw [0] -> CheckICMPHeader -> ToDevice(x);

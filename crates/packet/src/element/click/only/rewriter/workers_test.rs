@@ -10,7 +10,7 @@ const WORKERS: u32 = 4;
 
 pub(super) fn config(pattern: &str, workers: u32, capacity: usize) -> Config {
     let words: Vec<String> = pattern.split(' ').map(str::to_owned).collect();
-    let pattern = Pattern::read(&words, false).unwrap();
+    let pattern = Pattern::read(&words, false, true).unwrap();
     let times = Timeouts { begin_ns: 1000, busy_ns: 1000, done_ns: 1000, guarantee_ns: 1000 };
     let table = Arc::<Table>::default();
     table.use_workers(workers as usize);
@@ -20,6 +20,7 @@ pub(super) fn config(pattern: &str, workers: u32, capacity: usize) -> Config {
         owner: 0,
         kind: Kind::Ip,
         inputs: vec![Input::Pattern(pattern, 0, 1)],
+        own_inputs: 1,
         outputs: vec![[0, 1]],
         reply_paint: false,
         tcp: times,

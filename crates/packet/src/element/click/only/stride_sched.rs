@@ -32,56 +32,30 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         let tickets: Arc<[Setting<u32>]> = tickets.map(Setting::new).collect();
         let each = tickets.clone();
         let made = Made::new(move |_| Stride {
-            places: each.iter().map(stride).collect(),
+            places: Places::new(&each),
             order: (0..each.len()).collect(),
-            tickets: each.clone(),
         });
         Ok(handled(made, &tickets))
     },
 };
 
-/// Names of the handlers of tickets.
-const NAMES: [&str; 16] = [
-    "tickets0",
-    "tickets1",
-    "tickets2",
-    "tickets3",
-    "tickets4",
-    "tickets5",
-    "tickets6",
-    "tickets7",
-    "tickets8",
-    "tickets9",
-    "tickets10",
-    "tickets11",
-    "tickets12",
-    "tickets13",
-    "tickets14",
-    "tickets15",
-];
-
-/// Adds the handlers of the tickets of the first inputs or outputs, and of all in their order.
+/// Adds the handlers of the tickets of each input or output, and of all in their order.
 pub(super) fn handled(made: Made, tickets: &Arc<[Setting<u32>]>) -> Made {
     let all = tickets.clone();
     let made = made.handler(Handler::read("config", move || {
         let tickets: Vec<_> = all.iter().map(|tickets| tickets.get().to_string()).collect();
         tickets.join(", ")
     }));
-    NAMES.iter().zip(tickets.iter()).fold(made, |made, (name, tickets)| {
+    tickets.iter().enumerate().fold(made, |made, (number, tickets)| {
         let (shown, set) = (tickets.clone(), tickets.clone());
-        made.handler(Handler::read(name, move || shown.get().to_string())).handler(Handler::write(
-            name,
-            move |text| {
-                set.set(value::<u32>(text)?.min(MOST_TICKETS));
-                Ok(())
-            },
-        ))
+        let name = format!("tickets{number}");
+        let read = Handler::read("tickets", move || shown.get().to_string());
+        let write = Handler::write("tickets", move |text| {
+            set.set(value::<u32>(text)?.min(MOST_TICKETS));
+            Ok(())
+        });
+        made.handler(read.named(name.clone())).handler(write.named(name))
     })
-}
-
-/// How far an input moves by a packet; one without tickets is never next.
-pub(super) fn stride(tickets: &Setting<u32>) -> u64 {
-    ONE.checked_div(tickets.get().into()).unwrap_or(u64::MAX)
 }
 
 /// Tickets of an input: Click's bound.
@@ -90,10 +64,71 @@ const MOST_TICKETS: u32 = 65_535;
 /// Stride of one ticket.
 const ONE: u64 = 1 << 24;
 
-struct Stride {
+/// Where the inputs, or the outputs, of an element are.
+pub(super) struct Places {
     tickets: Arc<[Setting<u32>]>,
-    /// Where each input is: the lowest is next.
-    places: Vec<u64>,
+    /// `None` where there are no tickets.
+    places: Box<[Option<Place>]>,
+}
+
+#[derive(Clone, Copy)]
+struct Place {
+    /// The lowest is next.
+    at: u64,
+    /// How far a packet moves it.
+    stride: u64,
+}
+
+impl Places {
+    pub(super) fn new(tickets: &Arc<[Setting<u32>]>) -> Self {
+        let mut new = Self { tickets: tickets.clone(), places: vec![None; tickets.len()].into() };
+        // All begin together: no place is read before it is there.
+        for (place, tickets) in new.places.iter_mut().zip(&*new.tickets) {
+            *place = stride(tickets).map(|stride| Place { at: stride, stride });
+        }
+        new
+    }
+
+    /// Follows the tickets. One that has some again is a stride behind the lowest, as it does not get what it missed.
+    pub(super) fn refresh(&mut self) {
+        for number in 0..self.places.len() {
+            let Some(stride) = stride(&self.tickets[number]) else {
+                self.places[number] = None;
+                continue;
+            };
+            let lowest = || self.places.iter().flatten().map(|place| place.at).min().unwrap_or(0);
+            let at = self.places[number]
+                .map_or_else(|| lowest().saturating_add(stride), |place| place.at);
+            self.places[number] = Some(Place { at, stride });
+        }
+    }
+
+    /// Where one is, if it has tickets.
+    pub(super) fn at(&self, number: usize) -> Option<u64> {
+        self.places[number].map(|place| place.at)
+    }
+
+    /// The one that is next.
+    pub(super) fn next(&self) -> Option<usize> {
+        let places = self.places.iter().enumerate();
+        let used = places.filter_map(|(number, place)| Some((place.as_ref()?.at, number)));
+        used.min().map(|(_, number)| number)
+    }
+
+    /// Moves one by a packet.
+    pub(super) fn advance(&mut self, number: usize) {
+        if let Some(place) = &mut self.places[number] {
+            place.at = place.at.saturating_add(place.stride);
+        }
+    }
+}
+
+fn stride(tickets: &Setting<u32>) -> Option<u64> {
+    ONE.checked_div(tickets.get().into())
+}
+
+struct Stride {
+    places: Places,
     /// Inputs in the order of their places, as of the last packet.
     order: Vec<usize>,
 }
@@ -101,17 +136,17 @@ struct Stride {
 impl Stride {
     /// Pulls one packet; whether there was one.
     fn one(&mut self, into: &mut Batch, inputs: &mut dyn Inputs, cx: &mut Context<'_>) -> bool {
-        let Self { tickets, places, order } = self;
-        order.sort_unstable_by_key(|&input| (places[input], input));
+        let Self { places, order } = self;
+        places.refresh();
+        order.sort_unstable_by_key(|&input| (places.at(input), input));
         for &input in &*order {
-            let stride = stride(&tickets[input]);
-            if stride == u64::MAX {
+            if places.at(input).is_none() {
                 continue;
             }
             let before = into.len();
             inputs.pull(u16::try_from(input).unwrap_or(u16::MAX), into, cx);
             if into.len() > before {
-                places[input] = places[input].saturating_add(stride);
+                places.advance(input);
                 return true;
             }
         }
@@ -158,5 +193,9 @@ mod tests {
         rig.write("s.tickets0", "0");
         assert_eq!((rig.poll().iter().filter(|(_, frame)| frame[0] == 2).count()), 6);
         assert_eq!([rig.read("s.tickets1"), rig.read("s.config")], ["2", "0, 2"]);
+        (0..100).for_each(|_| drop(rig.poll()));
+        rig.write("s.tickets0", "4");
+        let first = (0..3).map(|_| rig.poll().iter().filter(|(_, frame)| frame[0] == 1).count());
+        assert_eq!(first.sum::<usize>(), 12, "no more than its share");
     }
 }

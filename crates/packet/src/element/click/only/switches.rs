@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::element::click::only::stride_sched::{handled, stride};
+use crate::element::click::only::stride_sched::{Places, handled};
 use crate::element::support::setting::Setting;
 use crate::frame::{Batch, DropReason};
 use crate::graph::{Context, Element, ElementClass, Made};
@@ -57,29 +57,24 @@ pub(crate) const STRIDE: ElementClass = ElementClass {
         let tickets: Arc<[Setting<u32>]> =
             tickets.into_iter().map(|tickets| Setting::new(tickets.into())).collect();
         let each = tickets.clone();
-        let made = Made::new(move |_| Stride {
-            places: each.iter().map(stride).collect(),
-            tickets: each.clone(),
-        });
+        let made = Made::new(move |_| Stride { places: Places::new(&each) });
         Ok(handled(made, &tickets))
     },
 };
 
 struct Stride {
-    tickets: Arc<[Setting<u32>]>,
-    /// Where each output is: the lowest is next.
-    places: Vec<u64>,
+    places: Places,
 }
 
 impl Element for Stride {
     fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
+        self.places.refresh();
         for i in 0..batch.len() {
-            let used = (0..self.places.len()).filter(|&output| self.tickets[output].get() > 0);
-            let Some(output) = used.min_by_key(|&output| (self.places[output], output)) else {
+            let Some(output) = self.places.next() else {
                 batch.discard(i, DropReason::Discarded);
                 continue;
             };
-            self.places[output] += stride(&self.tickets[output]);
+            self.places.advance(output);
             batch.output(i, u16::try_from(output).unwrap_or(u16::MAX));
         }
     }
@@ -146,6 +141,15 @@ mod tests {
         assert_eq!(sent(&mut rig("StaticSwitch(1)"), &frames), [0, 100]);
         assert_eq!(sent(&mut rig("StaticSwitch(-1)"), &frames), [0, 0]);
         assert_eq!(sent(&mut rig("StrideSwitch(3, 1)"), &frames), [75, 25]);
+        let mut shared = rig("StrideSwitch(3, 1)");
+        for (handler, tickets, want) in [
+            ("s.tickets0", "0", [0, 100]),
+            ("s.tickets0", "3", [75, 25]),
+            ("s.tickets1", "0", [100, 0]),
+        ] {
+            shared.write(handler, tickets);
+            assert_eq!(sent(&mut shared, &frames), want, "{handler} {tickets}");
+        }
         let mut by_sum = rig("HashSwitch(0, 2)");
         for (sum, to) in [(0, [1, 0]), (1, [0, 1]), (16, [0, 1]), (17, [1, 0]), (34, [1, 0])] {
             assert_eq!(sent(&mut by_sum, &[&[sum, 0][..]]), to, "{sum}: bits 0 and 4");

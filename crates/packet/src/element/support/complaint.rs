@@ -30,8 +30,9 @@ impl Complaint {
     /// A packet is bad for this reason.
     pub(crate) fn about(&self, reason: &str) {
         let Some(heading) = &self.heading else { return };
-        // Relaxed: who of two comes first does not matter.
-        if !self.written.swap(true, Relaxed) || self.all {
+        // Relaxed: who of two comes first does not matter. Read first, since workers share the line.
+        let is_new = || !self.written.load(Relaxed) && !self.written.swap(true, Relaxed);
+        if self.all || is_new() {
             console::warn(&format!("{heading}{reason}"));
         }
     }

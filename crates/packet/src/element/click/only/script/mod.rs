@@ -304,6 +304,11 @@ mod tests {
         let text = (0..40).map(twice).collect::<String>() + "p40 :: Idle; Script(write p0.run)";
         bound_jumps(1000);
         let (_, err, _) = written(&text, 1);
+        let rig = Rig::new(&World::new(), &text);
+        console::collect();
+        let result = rig.handlers.read("p0.run", "");
+        let words = result.map_or_else(|error| error.to_string(), |_| console::collected().err);
+        assert!(words.contains("...") && words.len() < 100_000, "{}", words.len());
         bound_jumps(1_000_000);
         assert!(
             err.contains("1000 jumps without a wait\n") && err.len() < 1_000_000,
@@ -418,11 +423,6 @@ mod tests {
     }
 
     #[test]
-    fn a_manager_decides_what_the_end_is() {
-        let text = "InfiniteSource(LIMIT 1, STOP true) -> d :: Discard; s :: InfiniteSource(LIMIT 2, ACTIVE false, STOP true) -> d;
-            DriverManager(print 'start', pause, print $(d.count), write s.active true, wait_stop, print $(d.count))";
-        let (out, _, stopped) = written(text, 50);
-    #[test]
     fn a_signal_is_sent_to_one_process() {
         use std::os::unix::process::ExitStatusExt;
 
@@ -437,6 +437,11 @@ mod tests {
         assert_eq!(err, "While executing 'Script@1 :: Script':\n  bad PID\n");
     }
 
+    #[test]
+    fn a_manager_decides_what_the_end_is() {
+        let text = "InfiniteSource(LIMIT 1, STOP true) -> d :: Discard; s :: InfiniteSource(LIMIT 2, ACTIVE false, STOP true) -> d;
+            DriverManager(print 'start', pause, print $(d.count), write s.active true, wait_stop, print $(d.count))";
+        let (out, _, stopped) = written(text, 50);
         assert_eq!((out.as_str(), stopped), ("start\n1\n3\n", true));
         let (_, _, stopped) =
             written("InfiniteSource(LIMIT 1, STOP true) -> Discard; DriverManager()", 5);

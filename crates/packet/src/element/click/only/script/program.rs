@@ -7,7 +7,7 @@
 use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::functions;
@@ -317,7 +317,8 @@ const INVALID: i32 = -22;
 /// A script: what its instances and handlers share.
 pub(crate) struct Script {
     pub(crate) name: String,
-    class: &'static str,
+    /// Line above its reports.
+    heading: Arc<str>,
     pub(crate) kind: Kind,
     program: Program,
     caller: Caller,
@@ -344,7 +345,8 @@ impl Script {
         let running = matches!(kind, Kind::Active | Kind::Driver);
         let state = State { running, manages: drives, ..State::default() };
         let (state, depth, now_ns) = (Mutex::new(state), AtomicUsize::new(0), AtomicU64::new(0));
-        Self { name, class, kind, program, caller, ending, state, depth, now_ns }
+        let heading = format!("While executing '{name} :: {class}':").into();
+        Self { name, heading, kind, program, caller, ending, state, depth, now_ns }
     }
 
     /// Notes the time of a round of its worker, by which handlers in other threads go as well.
@@ -413,7 +415,7 @@ impl Script {
     pub(crate) fn handle_packet(&self, input: u16) -> Option<u16> {
         self.state().begin();
         self.set("input", input.to_string());
-        let _trail = Trail::enter(&self.declaration());
+        let _trail = Trail::enter(self.heading.clone());
         match self.run() {
             Came::Ended if self.state().at > self.program.steps.len() => Some(0),
             Came::Ended => u16::read(self.result().trim()).ok(),
@@ -425,12 +427,8 @@ impl Script {
     pub(crate) fn continue_by_itself(&self) -> Came {
         // The end of the router starts a manager, and nobody else.
         let by_time = self.kind != Kind::Driver || self.until_ns().is_some();
-        let _trail = by_time.then(|| Trail::enter(&self.declaration()));
+        let _trail = by_time.then(|| Trail::enter(self.heading.clone()));
         self.run()
-    }
-
-    fn declaration(&self) -> String {
-        format!("While executing '{} :: {}':", self.name, self.class)
     }
 
     /// Value of a variable that is a handler.
@@ -661,14 +659,14 @@ impl Script {
             Some(result) => (format!("{}.{name}", self.name), result.map_err(HandlerError::Failed)),
             None => match self.found(&name, Handler::is_readable, "read") {
                 Some((whole, handler)) => {
-                    let _trail = Trail::enter(&while_calling(&whole, &parameter));
+                    let _trail = Trail::enter(while_calling(&whole, &parameter));
                     let result = handler.call_read(&whole, &parameter);
                     return reported(result).map(|value| (whole, value));
                 }
                 None => return None,
             },
         };
-        let _trail = Trail::enter(&while_calling(&whole, &parameter));
+        let _trail = Trail::enter(while_calling(&whole, &parameter));
         reported(result).map(|value| (whole, value))
     }
 
@@ -695,7 +693,7 @@ impl Script {
         let Some((whole, handler)) = self.found(&name, Handler::is_writable, "write") else {
             return;
         };
-        let _trail = Trail::enter(&while_calling(&whole, &given));
+        let _trail = Trail::enter(while_calling(&whole, &given));
         let warnings = reported(handler.call_write(&whole, &given, self.caller.policy()));
         self.state().status = if warnings.is_some() { 0 } else { INVALID };
         for warning in warnings.into_iter().flatten() {
@@ -868,11 +866,11 @@ impl Values for Script {
             result => Some(reported(result).unwrap_or_default()),
         }
     }
+}
+
 /// The process that a text names, and no group of processes: 0 is that of the router, and all processes are -1.
 pub(super) fn process_id(text: &str) -> Option<i32> {
     i32::read(text).ok().filter(|&process| process > 0)
-}
-
 }
 
 fn while_calling(handler: &str, parameter: &str) -> String {

@@ -9,7 +9,6 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::element::support::caller::Caller;
-use crate::element::support::console;
 use crate::element::support::setting::{Setting, value};
 use crate::element::support::time;
 use crate::frame::Batch;
@@ -202,10 +201,7 @@ impl Call {
         let count = count();
         if count == at || !exact && count > at {
             self.armed.change(|_| false);
-            let (name, text) = call.split_once(char::is_whitespace).unwrap_or((&call, ""));
-            if let Err(error) = self.caller.write(name, text.trim()) {
-                console::warn(&error.to_string());
-            }
+            self.caller.call(&call);
         }
     }
 

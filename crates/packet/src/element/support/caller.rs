@@ -3,6 +3,7 @@
 #[cfg(feature = "click")]
 use std::io::{self, Write as _};
 
+use super::console;
 use crate::graph::{Installed, Setup};
 use crate::handler::{Handler, HandlerError};
 use crate::language::open_policy::OpenPolicy;
@@ -96,5 +97,14 @@ impl Caller {
     pub(crate) fn write(&self, name: &str, text: &str) -> Result<Vec<String>, HandlerError> {
         let (whole, handler) = self.found(name)?;
         handler.call_write(&whole, text, &self.policy)
+    }
+
+    /// Calls a handler by its name and what is written to it, as an argument has them; reports where that fails.
+    pub(crate) fn call(&self, call: &str) {
+        let call = call.trim();
+        let (name, text) = call.split_once(char::is_whitespace).unwrap_or((call, ""));
+        if let Err(error) = self.write(name, text.trim()) {
+            console::warn(&error.to_string());
+        }
     }
 }

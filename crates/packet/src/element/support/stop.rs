@@ -1,7 +1,6 @@
 //! The end of a run, as a source requests it at its limit.
 
 use super::caller::Caller;
-use super::console;
 use crate::graph::{Ending, Setup};
 use crate::language::ConfigError;
 
@@ -14,30 +13,28 @@ pub(crate) struct Stop {
     is_made: bool,
 }
 
-/// A handler with the text that is written to it.
+/// A handler that is called at an end.
 #[derive(Clone)]
 pub(crate) struct EndCall {
     caller: Caller,
-    name: String,
-    text: String,
+    /// Its name and the text that is written to it.
+    call: String,
 }
 
 impl EndCall {
     /// The argument `END_CALL`, where it is given.
     ///
     /// # Errors
-    /// It is no text.
+    /// It is given twice.
     pub(crate) fn read(setup: &mut Setup<'_>) -> Result<Option<Self>, ConfigError> {
-        let Some(given) = setup.args.keyword::<String>("END_CALL")? else { return Ok(None) };
-        let (name, text) = given.trim().split_once(char::is_whitespace).unwrap_or((&given, ""));
-        let (name, text) = (name.trim().to_owned(), text.trim().to_owned());
-        Ok(Some(Self { caller: Caller::of(setup), name, text }))
+        let Some(given) = setup.args.keyword_arg("END_CALL")? else { return Ok(None) };
+        let call = given.uncommented().into_owned();
+        Ok(Some(Self { caller: Caller::of(setup), call }))
     }
 
-    fn make(&self) {
-        if let Err(error) = self.caller.write(&self.name, &self.text) {
-            console::warn(&error.to_string());
-        }
+    /// Calls it.
+    pub(crate) fn make(&self) {
+        self.caller.call(&self.call);
     }
 }
 

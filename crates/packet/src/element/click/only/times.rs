@@ -13,10 +13,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::annotations::Annotations;
 use super::clock::{SECOND_NS, read_seconds, seconds, time_of_day};
 use super::each::{class, each, sorting};
-use super::script::first_word;
-use crate::element::support::caller::Caller;
-use crate::element::support::console;
 use crate::element::support::resets::Resets;
+use crate::element::support::stop::EndCall;
 use crate::frame::{Batch, DropReason};
 use crate::graph::{Context, Element, ElementClass, Ending, Exit, Made, Setup};
 use crate::handler::Handler;
@@ -49,7 +47,7 @@ pub(crate) const FILTER: ElementClass =
         let start_delay = start_delay.or(keyword(&mut setup.args, "START_AFTER")?);
         let end_delay = keyword(&mut setup.args, "END_DELAY")?;
         let end_delay = end_delay.or(keyword(&mut setup.args, "END_AFTER")?);
-        let call = setup.args.keyword_arg("END_CALL")?.map(|arg| arg.uncommented().into_owned());
+        let call = EndCall::read(setup)?;
         let interval = keyword(&mut setup.args, "INTERVAL")?;
         let stop = setup.args.keyword("STOP");
         setup.args.finish()?;
@@ -65,7 +63,6 @@ pub(crate) const FILTER: ElementClass =
             called: AtomicBool::new(false),
         });
         let exit = setup.exit(1, DropReason::Unmatched);
-        let call = call.map(|text| (Caller::of(setup), text));
         let stop = stop?.unwrap_or(false).then(|| setup.ending.clone());
         let made = Made::new({
             let bounds = bounds.clone();
@@ -147,20 +144,16 @@ struct Filter {
     interval: Option<i64>,
     exit: Exit,
     stop: Option<Ending>,
-    /// Handler that is called at the end, and its value.
-    call: Option<(Caller, String)>,
+    call: Option<EndCall>,
 }
 
 impl Filter {
     /// Calls the handler of the end, once.
     fn call(&self) {
-        if let Some((caller, text)) = &self.call
+        if let Some(call) = &self.call
             && !self.bounds.called.swap(true, Relaxed)
         {
-            let (name, value) = first_word(text);
-            if let Err(error) = caller.write(name, value) {
-                console::warn(&error.to_string());
-            }
+            call.make();
         }
     }
 }

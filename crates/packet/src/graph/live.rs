@@ -20,7 +20,8 @@ use crate::route_table::gateways::Gateways;
 pub struct LiveArg {
     /// Name of the handler, which can be read and written.
     pub handler: &'static str,
-    /// Its keyword. The first of a list stands in the first place where it is given without one, and so on.
+    /// Its keyword. The first of a list stands in the first place where it is given without one, and so on; one that stands
+    /// there again is of another handler.
     pub keyword: &'static str,
 }
 
@@ -51,6 +52,8 @@ impl Live {
                 continue;
             };
             let (arg, inner) = (self.args[place], handler.clone());
+            let place =
+                self.keywords().iter().position(|known| *known == arg.keyword).unwrap_or(place);
             let (shown, set) = (shown.clone(), set.clone());
             if handler.is_readable() {
                 let inner = inner.clone();
@@ -80,6 +83,27 @@ impl Live {
         handlers
     }
 
+    /// Keywords that can be changed, each once.
+    fn keywords(&self) -> Vec<&'static str> {
+        let mut keywords: Vec<_> = Vec::with_capacity(self.args.len());
+        for arg in self.args {
+            if !keywords.contains(&arg.keyword) {
+                keywords.push(arg.keyword);
+            }
+        }
+        keywords
+    }
+
+    /// Arguments of a configuration that cannot be changed.
+    fn others(&self, config: &str) -> Result<Vec<String>, String> {
+        let mut sources = Sources::default();
+        let source = sources.add("config", config).ok_or("a text of 4 GiB or more")?;
+        let end = u32::try_from(config.len()).map_err(|_| "a text of 4 GiB or more")?;
+        let text = Text::of(&sources, Span { source, start: 0, end });
+        let mut problems = Problems::default();
+        Ok(Args::new("", self.class.spec.name, &text, &mut problems).others_than(&self.keywords()))
+    }
+
     /// What a new element of this configuration would have, for each argument.
     fn values(&self, config: &str) -> Result<Vec<String>, String> {
         let mut sources = Sources::default();
@@ -88,8 +112,10 @@ impl Live {
         let text = Text::of(&sources, Span { source, start: 0, end });
         let mut problems = Problems::default();
         let args = Args::new("", self.class.spec.name, &text, &mut problems);
-        let keywords: Vec<_> = self.args.iter().map(|arg| arg.keyword).collect();
-        if let Some(other) = args.other_than(&keywords) {
+        let (present, new) = (self.others(&self.config)?, self.others(config)?);
+        let only_in =
+            |one: &[String], other: &[String]| one.iter().find(|arg| !other.contains(arg)).cloned();
+        if let Some(other) = only_in(&new, &present).or_else(|| only_in(&present, &new)) {
             return Err(format!("`{other}` cannot be changed while the element is used"));
         }
         let made = (self.class.configure)(&mut Setup {
@@ -198,6 +224,26 @@ mod tests {
         assert!(refused(&rig, "x").to_string().contains("CAPACITY: `x` is no whole number"));
         assert!(refused(&rig, "1, 2").to_string().contains("`2` cannot be changed"));
         assert_eq!(rig.read("q.capacity"), "9", "nothing was changed");
+    }
+
+    #[test]
+    fn arguments_that_stay_are_given_again() {
+        let text = "FromDevice(a) -> p :: Paint(5, ANNO 3) -> e :: EtherEncap(0x0800, 2:0:0:0:0:1, 2:0:0:0:0:2) -> ToDevice(b)";
+        let rig = Rig::new(&World::new(), text);
+        rig.write("p.config", "6, ANNO 3");
+        assert_eq!([rig.read("p.color"), rig.read("p.config")], ["6", "6, ANNO 3"]);
+        for (config, word) in [("7", "ANNO 3"), ("7, ANNO 4", "ANNO 4"), ("7, ANNO 3, X 1", "X 1")]
+        {
+            let words = rig.handlers.write("p.config", config).unwrap_err().to_string();
+            assert!(words.contains(&format!("`{word}` cannot be changed")), "{words}");
+        }
+        assert_eq!(rig.read("p.color"), "6", "nothing was changed");
+        rig.write("e.etht", "34525");
+        let config = rig.read("e.config");
+        assert!(config.starts_with("34525, "), "{config}");
+        assert_eq!([rig.read("e.ethertype"), rig.read("e.etht")], ["34525", "34525"]);
+        rig.write("e.config", &config.replace("34525", "2054"));
+        assert_eq!([rig.read("e.ethertype"), rig.read("e.etht")], ["2054", "2054"]);
     }
 
     #[test]

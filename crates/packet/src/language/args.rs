@@ -247,11 +247,11 @@ impl<'a> Args<'a> {
         self.problems.warn(self.text.whole_span(), message, in_click);
     }
 
-    /// The first argument that is neither one of these keywords nor in the place of one.
-    pub(crate) fn other_than(&self, keywords: &[&str]) -> Option<String> {
+    /// Arguments that are neither one of these keywords nor in the place of one.
+    pub(crate) fn others_than(&self, keywords: &[&str]) -> Vec<String> {
         let text = self.text.as_str();
         let mut places = 0;
-        let other = self.given.iter().find(|given| {
+        let others = self.given.iter().filter(|given| {
             let keyword = &text[given.range.start..given.range.start + given.keyword];
             places += usize::from(given.keyword == 0);
             match given.keyword {
@@ -259,7 +259,7 @@ impl<'a> Args<'a> {
                 _ => !keywords.contains(&keyword),
             }
         });
-        other.map(|given| text[given.range.clone()].to_owned())
+        others.map(|given| text[given.range.clone()].to_owned()).collect()
     }
 
     /// Finishes the reading: arguments that were not read are errors.

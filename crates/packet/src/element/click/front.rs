@@ -60,6 +60,7 @@ pub(crate) const ETHER_ENCAP: ElementClass = ElementClass {
             LiveArg { handler: "ethertype", keyword: "ETHERTYPE" },
             LiveArg { handler: "src", keyword: "SRC" },
             LiveArg { handler: "dst", keyword: "DST" },
+            LiveArg { handler: "etht", keyword: "ETHERTYPE" },
         ]))
     },
 };

@@ -8,7 +8,7 @@ mod drops;
 pub mod flow;
 pub mod wire;
 
-pub(crate) use buf::MOST_OUTPUT;
+pub(crate) use buf::{AGGREGATE_AT, MOST_OUTPUT, NUMBERED_AT};
 pub use buf::{
     ANNOTATION_BYTES, BATCH, Batch, Decision, FLAG_COPY, FLAG_FIX_SOURCE, FLAG_GENERATED,
     FLAG_LINK_MULTICAST, HEADROOM, Hop, Label, Meta, Note, Packet, PacketQueue, Places, Pool,

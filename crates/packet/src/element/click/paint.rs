@@ -175,6 +175,9 @@ mod tests {
         let mut to: Vec<_> = rig.receive("a", &[&[5]]).into_iter().map(|sent| sent.0).collect();
         to.sort();
         assert_eq!(to, ["y", "z"]);
+        let text = "FromDevice(a) -> Paint(1, 24) -> s :: PaintSwitch(AGGREGATE); s => ToDevice(x), ToDevice(y)";
+        let sent = Rig::new(&World::new(), text).receive("a", &[&[5]]);
+        assert_eq!(sent[0].0, "y", "24 is the aggregate, as 20 is the color");
         assert_eq!(run(&PAINT, "7, ANNO PAINT", 0, &[&[1]]).meta()[0].paint, 7);
         assert!(refused(&PAINT, "256").contains("0 to 255 are possible"));
         assert_eq!(run(&PAINT, "7", 0, &[&[1]]).meta()[0].paint, 7);

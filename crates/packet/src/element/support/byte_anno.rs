@@ -3,16 +3,14 @@
 //! Source: Click's annotations, 48 bytes of a packet. Differs: of those without a name, numbers 0 to 31 are there. They lie in
 //! the second half of [`ANNOTATION_BYTES`], the first of which belongs to the annotations with names.
 
-use crate::frame::{ANNOTATION_BYTES, Batch};
+use crate::frame::{AGGREGATE_AT, ANNOTATION_BYTES, Batch, NUMBERED_AT};
 use crate::graph::Setup;
 use crate::language::{Arg, ConfigError, Value};
 
 /// Number of the color.
 const PAINT: u8 = 20;
-/// Place of the lowest byte of the aggregate in the annotations of a packet.
-const AGGREGATE_AT: usize = 16;
-/// Place of those without a name.
-const NUMBERED_AT: usize = 32;
+/// Number of the aggregate, the lowest byte of it.
+const AGGREGATE: u8 = 24;
 
 /// An annotation of one byte.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,7 +32,7 @@ impl ByteAnno {
         let Some(arg) = arg else { return Ok(Self::Paint) };
         match (arg.raw(), u8::read(arg.raw())) {
             ("PAINT", _) | (_, Ok(PAINT)) => Ok(Self::Paint),
-            ("AGGREGATE", _) => Ok(Self::Aggregate),
+            ("AGGREGATE", _) | (_, Ok(AGGREGATE)) => Ok(Self::Aggregate),
             (_, Ok(number)) if usize::from(number) < ANNOTATION_BYTES - NUMBERED_AT => {
                 Ok(Self::Numbered(number))
             }
@@ -47,7 +45,7 @@ impl ByteAnno {
     pub(crate) fn number(self) -> u8 {
         match self {
             Self::Paint => PAINT,
-            Self::Aggregate => 24,
+            Self::Aggregate => AGGREGATE,
             Self::Numbered(number) => number,
         }
     }

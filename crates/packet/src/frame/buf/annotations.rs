@@ -16,6 +16,10 @@ const BYTES: u16 = 64;
 
 /// Length of the annotations of a packet, as that of an array.
 pub const ANNOTATION_BYTES: usize = BYTES as usize;
+/// Place of the number of the aggregate in them.
+pub(crate) const AGGREGATE_AT: usize = 16;
+/// Place of those without a name.
+pub(crate) const NUMBERED_AT: usize = 32;
 
 /// Where they lie in the frame of a slot; `None` where the packet reaches into them.
 fn place(pool: &Pool, slot: Slot) -> Option<Slot> {

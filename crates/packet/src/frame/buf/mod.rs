@@ -39,6 +39,7 @@ use fingerpost_lpm::prefetch_at;
 use super::DropReason;
 
 pub use annotations::ANNOTATION_BYTES;
+pub(crate) use annotations::{AGGREGATE_AT, NUMBERED_AT};
 pub use meta::{
     FLAG_COPY, FLAG_FIX_SOURCE, FLAG_GENERATED, FLAG_LINK_MULTICAST, Hop, Meta, Note, ROUNDS_SHIFT,
 };

@@ -3,7 +3,7 @@
 //! Source: Click's `packet_anno.hh`, as its manual describes the annotations. They lie behind the packet in its frame
 //! ([`crate::frame::ANNOTATION_BYTES`]); all are 0 where a packet has none.
 
-use crate::frame::{ANNOTATION_BYTES, Batch, Packet};
+use crate::frame::{AGGREGATE_AT, ANNOTATION_BYTES, Batch, NUMBERED_AT, Packet};
 
 /// Annotations of one packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -22,6 +22,9 @@ pub(crate) struct Annotations {
     pub(crate) packet_number: u32,
 }
 
+// The aggregate is between the times and the rest, and annotations without names are behind.
+const _: () = assert!(AGGREGATE_AT == 16 && NUMBERED_AT == 32);
+
 impl Annotations {
     fn read(bytes: &[u8; ANNOTATION_BYTES]) -> Self {
         let long = |at: usize| bytes[at..at + 8].try_into().map_or(0, i64::from_le_bytes);
@@ -29,7 +32,7 @@ impl Annotations {
         Self {
             timestamp_ns: long(0),
             first_ns: long(8),
-            aggregate: word(16),
+            aggregate: word(AGGREGATE_AT),
             extra_packets: word(20),
             extra_length: word(24),
             packet_number: word(28),
@@ -39,7 +42,7 @@ impl Annotations {
     fn write(&self, bytes: &mut [u8; ANNOTATION_BYTES]) {
         bytes[..8].copy_from_slice(&self.timestamp_ns.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.first_ns.to_le_bytes());
-        bytes[16..20].copy_from_slice(&self.aggregate.to_le_bytes());
+        bytes[AGGREGATE_AT..AGGREGATE_AT + 4].copy_from_slice(&self.aggregate.to_le_bytes());
         bytes[20..24].copy_from_slice(&self.extra_packets.to_le_bytes());
         bytes[24..28].copy_from_slice(&self.extra_length.to_le_bytes());
         bytes[28..32].copy_from_slice(&self.packet_number.to_le_bytes());

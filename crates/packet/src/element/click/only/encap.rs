@@ -18,6 +18,7 @@ use crate::frame::wire::icmp::PROTOCOL_ICMP;
 use crate::frame::wire::protocol::UDP;
 use crate::frame::{Batch, Hop};
 use crate::graph::{Context, Element, ElementClass, Made, Setup};
+use crate::handler::Handler;
 use crate::language::{ClassSpec, ConfigError, Value};
 use crate::route_table::gateways::Gateways;
 
@@ -60,7 +61,7 @@ pub(crate) const ICMP_IP: ElementClass = ElementClass {
     summary: "puts an IPv4 and an ICMP header before packets",
     configure: |setup| {
         let src = setup.args.positional::<Ipv4Addr>("SRC");
-        let dst = setup.args.positional("DST").map(Destination::Fixed);
+        let dst = destination(setup);
         let kind = setup.args.optional_arg("TYPE")?;
         let code = setup.args.optional::<u8>("CODE");
         let id = setup.args.keyword::<u16>("IDENTIFIER");
@@ -130,10 +131,12 @@ enum Destination {
     Annotation(Arc<Gateways>),
 }
 
+const DST_ANNO: &str = "DST_ANNO";
+
 fn destination(setup: &mut Setup<'_>) -> Result<Destination, ConfigError> {
     let arg = setup.args.positional_arg("DST")?;
     match arg.raw() {
-        "DST_ANNO" => Ok(Destination::Annotation(setup.gateways.clone())),
+        DST_ANNO => Ok(Destination::Annotation(setup.gateways.clone())),
         _ => setup.args.read(&arg, "DST").map(Destination::Fixed),
     }
 }
@@ -150,6 +153,7 @@ fn made(
         Destination::Annotation(gateways) => (Ipv4Addr::UNSPECIFIED, Some(gateways)),
     };
     let (src, dst) = (Setting::new(src), Setting::new(dst));
+    let is_fixed = by_annotation.is_none();
     let mut bytes = vec![0x45, header.tos, 0, 0, 0, 0];
     bytes.extend([if header.dont_fragment { 0x40 } else { 0 }, 0, header.ttl, header.protocol]);
     bytes.extend([0; 10]);
@@ -170,7 +174,11 @@ fn made(
         Some([sport, dport]) => dport.handled(sport.handled(made, "sport"), "dport"),
         None => made,
     };
-    Ok(dst.handled(src.handled(made, "src"), "dst"))
+    let made = src.handled(made, "src");
+    Ok(match is_fixed {
+        true => dst.handled(made, "dst"),
+        false => made.handler(Handler::read("dst", || DST_ANNO.to_owned())),
+    })
 }
 
 struct Encap {
@@ -261,10 +269,17 @@ mod tests {
 
     #[test]
     fn destinations_are_those_of_annotations() {
-        for encap in ["IPEncap(4, 1.0.0.1, DST_ANNO)", "UDPIPEncap(1.0.0.1, 1, DST_ANNO, 5)"] {
-            let text = format!("FromDevice(a) -> SetIPAddress(5.6.7.8) -> {encap} -> ToDevice(b)");
+        for encap in [
+            "IPEncap(4, 1.0.0.1, DST_ANNO)",
+            "UDPIPEncap(1.0.0.1, 1, DST_ANNO, 5)",
+            "ICMPIPEncap(1.0.0.1, DST_ANNO)",
+        ] {
+            let text =
+                format!("FromDevice(a) -> SetIPAddress(5.6.7.8) -> e :: {encap} -> ToDevice(b)");
             let mut rig = Rig::new(&World::new(), &text);
             assert_eq!(rig.receive("a", &[&[9, 8]])[0].1[16..20], [5, 6, 7, 8], "{encap}");
+            assert_eq!(rig.read("e.dst"), "DST_ANNO");
+            assert!(rig.handlers.write("e.dst", "1.2.3.4").is_err(), "it would have no effect");
         }
         assert!(refused(&IP, "4, 1.0.0.1, DST").contains("DST: `DST` is no IPv4 address"));
     }

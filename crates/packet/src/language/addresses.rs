@@ -13,7 +13,7 @@ use fingerpost_route::Mac;
 
 use super::scoped::{self, Scoped};
 use super::value::Around;
-use super::{Arg, Configuration, Problems};
+use super::{Arg, Configuration};
 
 /// The class that declares them.
 pub(crate) const CLASS_NAME: &str = "AddressInfo";
@@ -41,19 +41,7 @@ thread_local! {
 pub(crate) fn declare(configuration: &Configuration, interfaces: Interfaces) {
     INTERFACES.set(interfaces);
     NAMES.with_borrow_mut(Scoped::clear);
-    for (number, element) in configuration.elements().iter().enumerate() {
-        if element.class.name != CLASS_NAME {
-            continue;
-        }
-        scoped::enter(&element.name);
-        let mut problems = Problems::default();
-        let mut args = configuration.args(number, &mut problems);
-        while let Some(arg) = args.next_of_any() {
-            // The element reports what is wrong.
-            let _ = add(&arg);
-        }
-    }
-    scoped::enter("");
+    scoped::declare(configuration, CLASS_NAME, add);
 }
 
 /// Adds one name with its addresses.

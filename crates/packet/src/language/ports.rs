@@ -5,7 +5,7 @@
 use std::cell::RefCell;
 
 use super::scoped::{self, Scoped};
-use super::{Arg, Configuration, Problems, Value};
+use super::{Arg, Configuration, Value};
 
 /// The class that declares them.
 pub(crate) const CLASS_NAME: &str = "PortInfo";
@@ -20,19 +20,7 @@ thread_local! {
 /// Makes the names of a configuration known.
 pub(crate) fn declare(configuration: &Configuration) {
     NAMES.with_borrow_mut(Scoped::clear);
-    for (number, element) in configuration.elements().iter().enumerate() {
-        if element.class.name != CLASS_NAME {
-            continue;
-        }
-        scoped::enter(&element.name);
-        let mut problems = Problems::default();
-        let mut args = configuration.args(number, &mut problems);
-        while let Some(arg) = args.next_of_any() {
-            // The element reports what is wrong.
-            let _ = add(&arg);
-        }
-    }
-    scoped::enter("");
+    scoped::declare(configuration, CLASS_NAME, add);
 }
 
 /// Adds one name with its port.

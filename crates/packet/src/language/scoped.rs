@@ -6,6 +6,8 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
+use super::{Arg, Configuration, Problems};
+
 thread_local! {
     /// Compound of the element that is being configured, with its last slash.
     static COMPOUND: RefCell<String> = RefCell::default();
@@ -15,6 +17,27 @@ thread_local! {
 pub(crate) fn enter(element: &str) {
     let compound = element.rfind('/').map_or("", |slash| &element[..=slash]);
     COMPOUND.with_borrow_mut(|entered| compound.clone_into(entered));
+}
+
+/// Adds the names that elements of a class declare, each for its compound.
+pub(super) fn declare(
+    configuration: &Configuration,
+    class: &str,
+    add: fn(&Arg<'_>) -> Result<(), String>,
+) {
+    for (number, element) in configuration.elements().iter().enumerate() {
+        if element.class.name != class {
+            continue;
+        }
+        enter(&element.name);
+        let mut problems = Problems::default();
+        let mut args = configuration.args(number, &mut problems);
+        while let Some(arg) = args.next_of_any() {
+            // The element reports what is wrong.
+            let _ = add(&arg);
+        }
+    }
+    enter("");
 }
 
 /// Names with their compounds, and what they stand for.

@@ -9,7 +9,7 @@ use crate::graph::{Element, ElementClass, Made};
 use crate::language::{ClassSpec, addresses, ports};
 
 pub(crate) const ADDRESSES: ElementClass = ElementClass {
-    spec: ClassSpec::new(addresses::CLASS_NAME, "0/0", "a/a", "x/y"),
+    spec: ClassSpec::new("AddressInfo", "0/0", "a/a", "x/y"),
     summary: "names addresses",
     configure: |setup| {
         // A name in capitals looks like a keyword.
@@ -24,7 +24,7 @@ pub(crate) const ADDRESSES: ElementClass = ElementClass {
 };
 
 pub(crate) const PORTS: ElementClass = ElementClass {
-    spec: ClassSpec::new(ports::CLASS_NAME, "0/0", "a/a", "x/y"),
+    spec: ClassSpec::new("PortInfo", "0/0", "a/a", "x/y"),
     summary: "names ports",
     configure: |setup| {
         while let Some(arg) = &setup.args.next_of_any() {

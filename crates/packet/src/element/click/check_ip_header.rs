@@ -12,8 +12,8 @@
 //!
 //! `IPInputCombo(COLOR, ...)` takes whole Ethernet frames: it paints them, and cuts the Ethernet header off as well.
 //!
-//! The first packet that is wrong is reported on standard error, and all of them with `VERBOSE`; `DETAILS` counts them by
-//! reason (`drop_details`).
+//! The first packet that is wrong is reported on standard error, and all of them with `VERBOSE`, of `IPInputCombo` with it
+//! alone; `DETAILS` counts them by reason (`drop_details`).
 //!
 //! Cost: a line of the frame, and a comparison with each listed source.
 
@@ -126,7 +126,7 @@ fn old_form<A: Value>(setup: &mut Setup<'_>, name: &str) -> Result<Old<A>, Confi
     Ok((Some(listed.into_iter().collect::<Result<_, _>>()?), offset?))
 }
 
-/// What both take.
+/// Arguments of both classes.
 struct Common {
     offset: u8,
     /// All wrong packets are reported.
@@ -174,8 +174,8 @@ struct Place {
 
 fn made<C: Check>(setup: &mut Setup<'_>, place: Place, common: &Common, check: C) -> Made {
     let complaint = match place.combo {
-        None => Complaint::new(&C::heading(setup.name()), common.verbose),
-        Some(_) => Complaint::none(),
+        Some(_) if !common.verbose => Complaint::none(),
+        _ => Complaint::new(&C::heading(setup.name()), common.verbose),
     };
     let counts = setup.keep::<PerWorker<Counts>>();
     let (all, details) = (counts.clone(), counts.clone());
@@ -204,7 +204,7 @@ fn made<C: Check>(setup: &mut Setup<'_>, place: Place, common: &Common, check: C
 
 /// Checks of a family.
 trait Check: Send + Sync + 'static {
-    /// How many of the reasons it has.
+    /// Number of reasons of the family.
     const REASONS: usize;
     /// What stands before the reason in a line about a packet.
     fn heading(element: &str) -> String;
@@ -400,6 +400,14 @@ mod tests {
             reported("VERBOSE true"),
             format!("{0} bad IP checksum\n{0} bad IP checksum\n{0} tiny packet\n", failed)
         );
+        let combo = |config: &str| {
+            let text = format!("FromDevice(a) -> c :: IPInputCombo({config}) -> Discard");
+            console::collect();
+            Rig::new(&World::new(), &text).receive("a", &[&[0; 14]]);
+            console::collected().err
+        };
+        let lines = ["1", "1, VERBOSE true"].map(combo);
+        assert_eq!(lines, [String::new(), format!("{failed} tiny packet\n")]);
     }
 
     #[test]

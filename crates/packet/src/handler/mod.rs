@@ -81,7 +81,7 @@ impl Handler {
         Self { name: name.into(), read: None, write: Some(Arc::new(write)) }
     }
 
-    /// One of all names that no other has; both functions receive the name, without its element's.
+    /// Handler for every name that no other handler has; both functions receive the name, without its element's.
     #[cfg(feature = "click")]
     pub(crate) fn any(
         read: impl Fn(&str, &str) -> Result<String, String> + Send + Sync + 'static,

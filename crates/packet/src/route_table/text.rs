@@ -142,8 +142,8 @@ impl<A: Family> RouteTable<A> {
         })
     }
 
-    /// Every route, a line each, in columns as Click fills them: a second tab follows what is shorter than two or one of
-    /// a terminal's.
+    /// Every route, a line each, in columns as Click fills them: a second tab follows a prefix below 16 characters or a gateway
+    /// below 8, so that columns align.
     pub(crate) fn read_table(&self) -> String {
         use fmt::Write;
         let mut text = String::new();

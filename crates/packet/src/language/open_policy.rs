@@ -133,6 +133,19 @@ impl OpenPolicy {
         }
     }
 
+    /// Opens a file to write it from its start: as [`output`](Self::output), and what is in a regular file is removed.
+    ///
+    /// # Errors
+    /// As [`output`](Self::output); the file cannot be emptied.
+    pub fn new_output(&self, name: &str) -> io::Result<Option<File>> {
+        let Some(file) = self.output(name)? else { return Ok(None) };
+        // Devices and FIFOs have no length.
+        if file.metadata()?.is_file() {
+            file.set_len(0)?;
+        }
+        Ok(Some(file))
+    }
+
     /// Whether a driver may open a device.
     ///
     /// # Errors

@@ -78,11 +78,8 @@ impl Caller {
     /// Writes a text to a file that may be opened, behind what it holds where `append`.
     #[cfg(feature = "click")]
     pub(crate) fn write_file(&self, name: &str, text: &str, append: bool) -> io::Result<()> {
-        let Some(mut file) = self.policy.output(name)? else { return Ok(()) };
-        // Devices and FIFOs have no length.
-        if !append && file.metadata()?.is_file() {
-            file.set_len(0)?;
-        }
+        let file = if append { self.policy.output(name) } else { self.policy.new_output(name) };
+        let Some(mut file) = file? else { return Ok(()) };
         file.write_all(text.as_bytes())
     }
 

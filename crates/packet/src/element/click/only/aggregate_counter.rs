@@ -65,10 +65,9 @@ pub(crate) const CLASS: ElementClass = ElementClass {
                     super::console::out(&text);
                     return Ok(());
                 }
-                let opened = policy.output(file).map_err(|error| format!("{file}: {error}"))?;
+                let opened = policy.new_output(file).map_err(|error| format!("{file}: {error}"))?;
                 let Some(mut opened) = opened else { return Ok(()) };
-                let written = opened.set_len(0).and_then(|()| opened.write_all(text.as_bytes()));
-                written.map_err(|error| format!("{file}: {error}"))
+                opened.write_all(text.as_bytes()).map_err(|error| format!("{file}: {error}"))
             })
         };
         let clear = shared.clone();
@@ -335,6 +334,8 @@ mod tests {
         console::collect();
         rig.write("c.write_ip_file", "-");
         assert_eq!(console::collected().out, "# x\n!num_nonzero 2\n10.0.0.1 98\n10.0.0.2 44\n");
+        // A device has no length.
+        rig.write("c.write_ip_file", "/dev/null");
         rig.write("l.clear", "");
         let sent = rig.poll();
         assert_eq!((sent.len(), sent[0].1.len(), &*sent[0].0), (3, 54, "x"));

@@ -147,16 +147,7 @@ impl Out {
     fn read(setup: &mut Setup<'_>) -> Result<Self, ConfigError> {
         let Some(arg) = setup.args.keyword_arg("OUTFILE")? else { return Ok(Self(None)) };
         let name: String = setup.args.read(&arg, "OUTFILE")?;
-        let opened = setup.policy.output(&name);
-        let file = opened.map_err(|e| setup.args.refuse(&arg, &format!("{name}: {e}")))?;
-        let begun = |file: File| {
-            // Devices and FIFOs have no length.
-            if file.metadata()?.is_file() {
-                file.set_len(0)?;
-            }
-            std::io::Result::Ok(file)
-        };
-        let file = file.map(begun).transpose();
+        let file = setup.policy.new_output(&name);
         let file = file.map_err(|e| setup.args.refuse(&arg, &format!("{name}: {e}")))?;
         Ok(Self(file.map(|file| Arc::new(Mutex::new(file)))))
     }

@@ -103,6 +103,8 @@ pub(super) struct Beside<A: Addr> {
     tries: u32,
     /// Commits leave nothing to later ones.
     pub(super) waits: bool,
+    /// The present table had changes in place since the build began: one that lacks changes may lack these.
+    pub(super) overtaken: bool,
     /// Cost and changes of the pieces of the present round so far.
     pub(super) pieces: (Duration, usize),
 }
@@ -157,7 +159,8 @@ pub(super) enum Progress<A: Addr> {
 
 impl<A: Addr> Default for Beside<A> {
     fn default() -> Self {
-        Self { runner: None, work: None, tries: 0, waits: false, pieces: (Duration::ZERO, 0) }
+        let pieces = (Duration::ZERO, 0);
+        Self { runner: None, work: None, tries: 0, waits: false, overtaken: false, pieces }
     }
 }
 
@@ -210,6 +213,7 @@ impl<A: Addr> Beside<A> {
         let (changed, stage) = (Changed::default(), Stage::Copying(Vec::new()));
         let (arrived, fewest, holds, due) = (0, usize::MAX, false, now);
         let work = Work { algorithm, shared, noted, changed, arrived, fewest, holds, stage, due };
+        self.overtaken = false;
         if let Some(before) = self.work.replace(work) {
             self.discard(before);
         }

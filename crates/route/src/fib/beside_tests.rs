@@ -375,6 +375,37 @@ fn a_table_that_lacks_very_many_changes_is_built_again() {
     answers(&fib, &store, &mut rng, "built again");
 }
 
+/// bsearch takes no changes. Of those since its build began some are in the present table, and a burst waits behind them.
+#[test]
+fn a_table_does_not_take_back_what_the_one_before_it_has() {
+    let (mut fib, mut store, jobs, mut rng) = of_radix(18, (40_000, 300_000));
+    let mut now = Instant::now();
+    fib.pin(Some("bsearch")).unwrap();
+    fib.force();
+    while !fib.served.beside.is_active() || fib.has_step(now) {
+        commit(&mut fib, &store, now).unwrap();
+    }
+    let (first, hop) = (Prefix::masked(16 << 24, 8), NextHopId(9));
+    let old = store.insert(first, hop);
+    fib.note(first, old.unwrap_or_default());
+    fib.force();
+    commit(&mut fib, &store, now).unwrap();
+    assert_eq!((fib.lookup().lookup(first.first()), fib.algorithm()), (hop, "radix"));
+    // So many that they are not listed.
+    churn(&mut fib, &mut store, &mut rng, (40_000, 150_000));
+    let mut commits = 0;
+    while !fib.caught_up() {
+        now += Duration::from_millis(500);
+        commit(&mut fib, &store, now).unwrap();
+        assert_eq!(fib.lookup().lookup(first.first()), hop, "{}", fib.algorithm());
+        jobs.run();
+        commits += 1;
+        assert!(commits < 1000, "{:?}", fib.take_decisions());
+    }
+    assert_eq!(fib.algorithm(), "bsearch");
+    answers(&fib, &store, &mut rng, "overtaken");
+}
+
 #[test]
 fn a_piece_of_a_round_has_fewer_changes_where_they_cost_more() {
     let mut fib = Fib::new(fingerpost_lpm::v4());

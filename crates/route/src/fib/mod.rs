@@ -373,9 +373,11 @@ impl<A: Addr> Fib<A> {
                 None
             }
             // The present table has changes that this one cannot take. One that ran out of room has more the next time; for
-            // one that takes no changes, or had too many of them, they wait once until it is there.
+            // one that takes no changes, or had too many of them, they wait once until it is there. Those that wait already
+            // came behind some that readers may have.
             Progress::Ready(algorithm, ready, lacks)
-                if !lacks.is_empty() && self.state.is_listed() =>
+                if !lacks.is_empty()
+                    && (self.state.is_listed() || self.served.beside.overtaken) =>
             {
                 self.served.beside.discard((ready, lacks));
                 if self.served.beside.waits {
@@ -383,7 +385,8 @@ impl<A: Addr> Fib<A> {
                 }
                 let shared = self.served.shared().cloned();
                 let noted = self.backlog.noted();
-                if self.served.beside.again(algorithm, shared.clone(), noted, now) {
+                let listed = self.state.is_listed();
+                if listed && self.served.beside.again(algorithm, shared.clone(), noted, now) {
                     return None;
                 }
                 self.served.beside.begin(algorithm, shared, noted, now);
@@ -545,7 +548,11 @@ impl<A: Addr> Fib<A> {
                 !listed || changes.len() > 64 && changes.len() > routes.prefixes() / REBUILD_SHARE;
             let result = match rebuild {
                 true => Err(UpdateError::Rebuild),
-                false => self.served.change(changes, self.backlog.notes(), routes, grace),
+                false => {
+                    // An error may leave some of them applied.
+                    self.served.beside.overtaken |= !changes.is_empty();
+                    self.served.change(changes, self.backlog.notes(), routes, grace)
+                }
             };
             match result {
                 Ok(()) => {

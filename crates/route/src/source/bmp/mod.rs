@@ -316,19 +316,27 @@ impl Bmp {
             peer.announce(key, &sent, &received);
             return Ok(Taken::Whole);
         }
-        // The identifier is not known any more where a router has cleared it.
-        let named = |known: &&Key| (known.view, known.addr) == (key.view, key.addr);
-        let key_before = match kind == PEER_DOWN && key.bgp_id == 0 {
-            true => self.peers.keys().find(named).copied().unwrap_or(key),
-            false => key,
-        };
-        if let Some(before) = self.peers.remove(&key_before) {
+        let gone = if kind == PEER_DOWN { self.named_by_loss(key)? } else { key };
+        if let Some(before) = self.peers.remove(&gone) {
             self.ribs.remove_peer(before.number);
         }
         if self.ribs.is_busy() {
             return Ok(Taken::Again);
         }
         if kind == PEER_UP { self.up(key, &header, body, now, sink) } else { Ok(Taken::Whole) }
+    }
+
+    /// The peer that a Peer Down is about. Where the router has cleared its identifier it is the only peer of the address.
+    fn named_by_loss(&self, key: Key) -> Result<Key, Words> {
+        if key.bgp_id != 0 || self.peers.contains_key(&key) {
+            return Ok(key);
+        }
+        let named = |known: &&Key| (known.view, known.addr) == (key.view, key.addr);
+        let mut named = self.peers.keys().filter(named);
+        match (named.next(), named.next()) {
+            (Some(_), Some(_)) => Err("the loss of one of several peers, without its identifier"),
+            (one, _) => Ok(one.copied().unwrap_or(key)),
+        }
     }
 
     fn up(

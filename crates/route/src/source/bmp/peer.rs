@@ -33,7 +33,8 @@ pub(super) enum PeerRib {
 pub(super) struct Key {
     pub(super) view: PeerRib,
     pub(super) addr: IpAddr,
-    /// Peers with link-local addresses on two interfaces may have one address, and differ here only.
+    /// Peers with link-local addresses on two interfaces may have one address, and differ here only. Else 0: a peer that
+    /// was restarted may have another identifier, and is no other peer.
     pub(super) bgp_id: u32,
 }
 
@@ -78,7 +79,8 @@ impl Header {
         Ok(Self {
             key: view.map(|view| match view {
                 PeerRib::Loc => Key::LOC_RIB,
-                PeerRib::Adj => Key { view, addr, bgp_id },
+                PeerRib::Adj if is_link_local(addr) => Key { view, addr, bgp_id },
+                PeerRib::Adj => Key { view, addr, bgp_id: 0 },
             }),
             is_out: flags & ADJ_RIB_OUT != 0,
             is_post_policy: flags & POST_POLICY != 0,
@@ -87,6 +89,10 @@ impl Header {
             bgp_id,
         })
     }
+}
+
+fn is_link_local(addr: IpAddr) -> bool {
+    matches!(addr, IpAddr::V6(addr) if addr.is_unicast_link_local())
 }
 
 /// What an OPEN message offers.
@@ -243,9 +249,7 @@ impl Peer {
             // Packets for what an external peer announces are for it to forward, and a link-local address has no interface
             // here.
             next_hop: Some(key.addr).filter(|&addr| {
-                takes_v6_hops
-                    && is_external
-                    && matches!(addr, IpAddr::V6(addr) if !addr.is_unicast_link_local())
+                takes_v6_hops && is_external && addr.is_ipv6() && !is_link_local(addr)
             }),
             ended: [false; 2],
         }

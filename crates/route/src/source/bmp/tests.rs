@@ -60,6 +60,12 @@ fn routes_of(kind: u8, flags: u8, last: u8, hop: u8, nlri: &[u8]) -> Vec<u8> {
     message_of(ROUTE_MONITORING, &[&peer(kind, flags, last)[..], &update].concat())
 }
 
+/// A message about a peer with this BGP identifier.
+fn with_id(mut message: Vec<u8>, id: u8) -> Vec<u8> {
+    message[HEADER_BYTES + 33] = id;
+    message
+}
+
 fn announced(last: u8, hop: u8) -> Vec<u8> {
     routes_of(0, 0, last, hop, &[8, 10])
 }
@@ -429,22 +435,40 @@ fn prefixes_without_a_next_hop_are_by_an_external_peer_of_ipv6() {
 
 #[test]
 fn peers_of_one_address_differ_by_their_bgp_identifiers() {
-    let with_id = |mut message: Vec<u8>, id: u8| {
-        message[HEADER_BYTES + 33] = id;
+    // Of fe80::1.
+    let with_id = |message: Vec<u8>, id: u8| {
+        let mut message = with_id(message, id);
+        message[HEADER_BYTES + 1] = 0x80;
+        message[HEADER_BYTES + 10..][..16]
+            .copy_from_slice(&"fe80::1".parse::<std::net::Ipv6Addr>().unwrap().octets());
         message
     };
     let of = |id, hop, first| with_id(routes_of(0, 0, 1, hop, &[8, first]), id);
     let gone = |id| with_id(down(1), id);
     let mut session = Session::new();
-    let events = session.input(&[up(1), of(1, 1, 10), with_id(up(1), 2), of(2, 2, 11)]);
+    let events = session.input(&[with_id(up(1), 1), of(1, 1, 10), with_id(up(1), 2), of(2, 2, 11)]);
     assert_eq!(events, ["start", "10.0.0.0/8 192.0.2.1", "11.0.0.0/8 192.0.2.2"]);
+    // A router that has cleared the identifier: either may be gone.
+    assert_eq!(session.input(&[gone(0)]), [""; 0]);
+    let why = "the loss of one of several peers, without its identifier";
+    assert_eq!(session.rejected(), [format!("message 5: {why}")]);
     assert_eq!(session.input(&[gone(2)]), ["11.0.0.0/8 -"]);
     // At each further try to reach it.
     assert_eq!(session.input(&[gone(2)]), [""; 0]);
     assert_eq!(session.input(&[of(1, 3, 10)]), ["10.0.0.0/8 192.0.2.3"]);
-    // A router that has cleared the identifier.
-    assert_eq!(session.input(&[gone(0)]), ["10.0.0.0/8 -"]);
-    assert_eq!(session.rejected(), [""; 0]);
+    assert_eq!(session.input(&[gone(0), gone(0)]), ["10.0.0.0/8 -"]);
+    assert_eq!(session.bmp.rejected().count, 1);
+}
+
+#[test]
+fn a_peer_that_comes_with_another_bgp_identifier_has_no_routes_of_before() {
+    let mut session = Session::new();
+    let events = session.input(&[up(1), announced(1, 1), with_id(up(1), 9)]);
+    assert_eq!(events, ["start", "10.0.0.0/8 192.0.2.1", "10.0.0.0/8 -"]);
+    assert_eq!(session.input(&[with_id(announced(1, 2), 9)]), ["10.0.0.0/8 192.0.2.2"]);
+    // Cleared.
+    assert_eq!(session.input(&[with_id(down(1), 0)]), ["10.0.0.0/8 -"]);
+    assert_eq!((session.rejected(), session.bmp.peers.len()), (vec![], 0));
 }
 
 /// GoBGP 3, and FRR before 10.2.

@@ -288,14 +288,21 @@ impl Control {
     }
 
     /// Whether routes wait to be withdrawn that lead nowhere, or that a dump did not repeat: each commit withdraws
-    /// some of them.
+    /// some of them, but for those while [`Control::holds_sources`].
     pub fn sweeping(&self) -> bool {
         self.sources.sweep().is_pending()
     }
 
+    /// Whether the next commit withdraws some of them.
+    pub fn sweeps(&self) -> bool {
+        self.sweeping() && !self.holds_sources()
+    }
+
     /// Time of the next commit that has something to do even without further events.
     pub fn next_due(&self) -> Option<Instant> {
-        let parts = [self.tables.next_due(), self.next_expiry(), self.sources.sweep().due()];
+        // While a build has it wait, the steps of the build are due.
+        let sweep = self.sources.sweep().due().filter(|_| self.sweeps());
+        let parts = [self.tables.next_due(), self.next_expiry(), sweep];
         parts.into_iter().flatten().min()
     }
 
@@ -329,7 +336,7 @@ impl Control {
         let start = Instant::now();
         // In place, before a single route is touched.
         let mut failed = self.refresh_stale().err();
-        if !self.holds_sources() {
+        if self.sweeps() {
             self.sweep_step();
         }
         self.sources.sweep_mut().stepped(now);

@@ -61,7 +61,7 @@ impl Sweep {
         self.due
     }
 
-    /// Notes that a commit of this time took its step.
+    /// Notes that a commit of this time took its step, or left it out.
     pub(super) fn stepped(&mut self, now: Instant) {
         self.due = self.is_pending().then_some(now);
     }

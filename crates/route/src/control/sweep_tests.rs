@@ -277,6 +277,43 @@ fn a_link_without_carrier_is_as_good_as_down_until_its_next_event() {
     assert_eq!(ports(&mut lab), [Some(right)], "down is down");
 }
 
+/// The daemon polls without a wait while a commit has a step to do.
+#[test]
+fn a_sweep_that_waits_for_a_build_has_no_step() {
+    let mut lab = with_routes(20_000);
+    let jobs = std::sync::Arc::new(std::sync::Mutex::new(Vec::<crate::fib::Job>::new()));
+    let queue = jobs.clone();
+    lab.control.build_beside(crate::fib::Runner::new(move |job| queue.lock().unwrap().push(job)));
+    lab.control.pin_algorithm(4, Some("dxr18")).unwrap();
+    lab.control.flush();
+    while jobs.lock().unwrap().is_empty() {
+        lab.commit();
+    }
+    // More changes than the build may lack.
+    for n in 0..150_000 {
+        route(&mut lab, prefix(20_000 + n), Target::Blackhole);
+    }
+    lab.commit();
+    assert!(lab.control.holds_sources() && !lab.control.sweeping());
+    fails(&mut lab, LEFT, "left", LEFT_OBJECT);
+    let before = routes(&lab);
+    lab.commit();
+    assert!(lab.control.sweeping() && !lab.control.sweeps());
+    assert!(!lab.control.has_steps(lab.now), "it is built");
+    assert_eq!(routes(&lab), before);
+    let mut commits = 0;
+    while lab.control.sweeping() || lab.control.is_building() {
+        lab.now += Duration::from_millis(10);
+        std::mem::take(&mut *jobs.lock().unwrap()).into_iter().for_each(|job| job());
+        let due = lab.control.next_due().is_some_and(|due| due <= lab.now);
+        assert!(lab.control.sweeps() || due, "none but what is due needs a commit");
+        lab.control.commit(lab.now).unwrap();
+        commits += 1;
+        assert!(commits < 10_000);
+    }
+    assert_eq!(routes(&lab), before - 20_000);
+}
+
 /// A table that is built for each change is never in step while routes change, and may name ids that no route has.
 #[test]
 fn ids_are_used_again_while_tables_are_built_for_each_change() {

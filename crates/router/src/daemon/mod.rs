@@ -221,7 +221,7 @@ impl Daemon {
 
     /// Waits for events; returns whether there are some that have a descriptor.
     fn wait(&self) -> bool {
-        let steps = self.control.sweeping() || self.control.has_steps(Instant::now());
+        let steps = self.control.sweeps() || self.control.has_steps(Instant::now());
         let held = self.control.holds_sources();
         let files = self.sources.configured.is_behind() && !held;
         let at_once = self.requests.is_behind() || files || steps;
@@ -264,7 +264,7 @@ impl Daemon {
 
     /// Whether routes wait for a commit at this time.
     fn is_due(&self, now: Instant) -> bool {
-        self.control.sweeping() || self.control.next_due().is_some_and(|due| due <= now)
+        self.control.sweeps() || self.control.next_due().is_some_and(|due| due <= now)
     }
 
     /// Makes visible what was taken, and does what follows from it.

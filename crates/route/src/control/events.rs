@@ -2,7 +2,7 @@
 
 use super::action::{Done, RouteError};
 use super::interfaces::InterfaceSet;
-use super::links::{connected_prefix, host_prefix};
+use super::links::{connected_prefix, host_prefix, is_same};
 use super::resolver::resolver;
 use super::sources::{HOST, SourceId};
 use super::{Control, forwarded};
@@ -44,7 +44,7 @@ impl Control {
                 if let Some(dump) = self.sources.get_mut(source).dump()
                     && !update.gone
                 {
-                    dump.addresses.insert((update.link, update.addr));
+                    dump.addresses.insert((update.link, update.addr, connected_prefix(&update)));
                 }
                 self.address(update);
             }
@@ -108,7 +108,7 @@ impl Control {
             self.link_gone(link);
         }
         let addresses: Vec<AddressUpdate> = (self.links.addresses())
-            .filter(|a| !dump.addresses.contains(&(a.link, a.addr)))
+            .filter(|a| !dump.addresses.contains(&(a.link, a.addr, connected_prefix(a))))
             .map(|a| AddressUpdate { gone: true, ..*a })
             .collect();
         for update in addresses {
@@ -175,7 +175,7 @@ impl Control {
             return;
         };
         let known = self.links.get(update.link).and_then(|link| {
-            link.addresses().iter().find(|known| known.addr == update.addr).copied()
+            link.addresses().iter().find(|known| is_same(known, &update)).copied()
         });
         if let Some(known) = known
             .filter(|known| !update.gone && connected_prefix(known) != connected_prefix(&update))

@@ -257,7 +257,7 @@ impl Links {
     /// Adds, replaces or removes an address; whether that is a change.
     pub(super) fn set_address(&mut self, update: AddressUpdate) -> bool {
         let Some(entry) = self.all.get_mut(&update.link) else { return false };
-        let known = entry.addresses.iter().position(|a| a.addr == update.addr);
+        let known = entry.addresses.iter().position(|known| is_same(known, &update));
         match (known, update.gone) {
             (None, true) => return false,
             (Some(at), true) => {
@@ -393,6 +393,13 @@ pub(super) fn connected_prefix(address: &AddressUpdate) -> AnyPrefix {
         IpAddr::V4(a) => AnyPrefix::V4(Prefix::masked(a.to_bits(), len.min(<u32 as Addr>::BITS))),
         IpAddr::V6(a) => AnyPrefix::V6(Prefix::masked(a.to_bits(), len.min(<u128 as Addr>::BITS))),
     }
+}
+
+/// Whether both are one address of a link. The kernel has an address of IPv4 once for each connected prefix, and one of
+/// IPv6 once.
+pub(super) fn is_same(known: &AddressUpdate, update: &AddressUpdate) -> bool {
+    known.addr == update.addr
+        && (update.addr.is_ipv6() || connected_prefix(known) == connected_prefix(update))
 }
 
 /// Whether `addr` is a broadcast address of the connected prefix of a host's address.

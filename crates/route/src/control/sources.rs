@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use super::sweep::{Sweep, Withdrawals};
 use super::tables::Tables;
-use crate::event::RouteKey;
+use crate::event::{AnyPrefix, RouteKey};
 use crate::nexthop::NextHops;
 
 /// Source of the host's own addresses and connected prefixes.
@@ -92,7 +92,8 @@ pub(super) struct Source {
 #[derive(Debug, Default)]
 pub(super) struct Dump {
     pub(super) links: HashSet<u32>,
-    pub(super) addresses: HashSet<(u32, IpAddr)>,
+    /// Each with its link and its connected prefix.
+    pub(super) addresses: HashSet<(u32, IpAddr, AnyPrefix)>,
     pub(super) neighbors: HashSet<(u32, IpAddr)>,
     pub(super) objects: HashSet<u32>,
 }

@@ -169,8 +169,11 @@ fn the_connected_prefix_is_that_of_the_other_end_or_none() {
         assert_eq!(lab.action("10.7.0.1"), ForwardingAction::Local);
         ["10.7.0.9", "10.8.0.9"].map(|addr| lab.action(addr) != ForwardingAction::NoRoute)
     };
+    let gone = |peer| AddressUpdate { gone: true, ..with(peer, false) };
     assert_eq!(near(&mut lab, with(None, false)), [true, false]);
-    assert_eq!(near(&mut lab, with(Some(other), false)), [false, true]);
+    // The kernel has both.
+    assert_eq!(near(&mut lab, with(Some(other), false)), [true, true]);
+    assert_eq!(near(&mut lab, gone(None)), [false, true]);
     assert_eq!(near(&mut lab, with(Some(other), true)), [false, false]);
     assert_eq!(near(&mut lab, with(None, true)), [false, false]);
     assert_eq!(near(&mut lab, with(None, false)), [true, false]);
@@ -513,6 +516,36 @@ fn own_addresses_and_broadcasts_are_known_to_readers() {
     lab.commit();
     assert_eq!(lab.reader.pin().ports.port(left), None);
     assert_eq!(lab.action("10.0.1.1"), ForwardingAction::NoRoute);
+}
+
+#[test]
+fn an_address_with_two_prefixes_goes_with_the_last_one() {
+    let mut lab = lab();
+    let has = |lab: &mut Lab| {
+        lab.commit();
+        ["10.9.0.1", "10.9.0.9", "10.9.7.9"]
+            .map(|addr| lab.action(addr) != ForwardingAction::NoRoute)
+    };
+    lab.address(LEFT, "10.9.0.1", 24, false);
+    lab.address(LEFT, "10.9.0.1", 16, false);
+    assert_eq!(has(&mut lab), [true; 3]);
+    lab.address(LEFT, "10.9.0.1", 16, true);
+    assert_eq!(has(&mut lab), [true, true, false]);
+    // A dump that has one of them.
+    lab.address(LEFT, "10.9.0.1", 16, false);
+    lab.event(RouteEvent::StartOfTable);
+    lab.link(LEFT, up("left"));
+    lab.address(LEFT, "10.9.0.1", 16, false);
+    lab.event(RouteEvent::EndOfTable);
+    assert_eq!(has(&mut lab), [true; 3]);
+    assert_eq!(lab.control.addresses().filter(|a| a.link == LEFT).count(), 1);
+    lab.address(LEFT, "10.9.0.1", 16, true);
+    assert_eq!(has(&mut lab), [false; 3]);
+    // The kernel has one of IPv6 once.
+    lab.address(LEFT, "2001:db8:9::1", 64, false);
+    lab.address(LEFT, "2001:db8:9::1", 48, false);
+    lab.address(LEFT, "2001:db8:9::1", 48, true);
+    assert_eq!(lab.control.addresses().filter(|a| a.link == LEFT).count(), 0);
 }
 
 #[test]

@@ -11,7 +11,8 @@
 //! A message before that one may fit both forms. The first byte of its path identifiers would be the length of a prefix: such
 //! large ones are seldom, and it is read without them.
 //!
-//! Cost: two passes over the prefixes of the first messages, one of each peer as a rule.
+//! Cost: two passes over the prefixes of the first messages, one of each peer and family as a rule; then a look at the
+//! attributes of each message of a peer that has shown the form of one family.
 
 use super::update::family;
 use super::{Fields, MP_REACH_NLRI, MP_UNREACH_NLRI, Words};
@@ -44,31 +45,33 @@ impl PathIds {
         Self { agreed, trusted, ..Self::default() }
     }
 
-    /// Takes the agreement of the other, and keeps what messages have shown.
+    /// Replaces the agreement by that of `other`, and keeps what messages have shown.
     pub fn agree(&mut self, other: Self) {
         (self.agreed, self.trusted) = (other.agreed, other.trusted);
     }
 
-    /// Form of an UPDATE message with this body.
+    /// Form of an UPDATE message with this body, and the forms of the peer where the message is taken: one that is rejected
+    /// shows nothing.
     ///
     /// # Errors
     /// When its prefixes can be read in neither form, or as a default route in one and as others in the other.
-    pub fn form(&mut self, body: Fields<'_>) -> Result<Form, Words> {
+    pub fn form(&self, body: Fields<'_>) -> Result<(Form, Self), Words> {
         let mut form = Form { has_ids: self.agreed, report: None };
+        let mut then = *self;
         if let [Some(v4), Some(v6)] = self.seen {
             form.has_ids = [v4, v6];
         } else {
-            let lists = lists(body)?;
+            let lists = lists(body, self.seen.map(|seen| seen.is_none()))?;
             for (at, lists) in lists.iter().enumerate() {
                 form.has_ids[at] = match self.seen[at] {
                     Some(seen) => seen,
-                    None => self.decide(at, lists)?,
+                    None => then.decide(at, lists)?,
                 };
             }
         }
         for (at, has_ids) in form.has_ids.into_iter().enumerate() {
             if has_ids != self.agreed[at] && !self.reported[at] {
-                self.reported[at] = true;
+                then.reported[at] = true;
                 form.report = Some(if has_ids {
                     "prefixes have path identifiers, on which no OPEN messages agree, and are read so"
                 } else {
@@ -76,7 +79,7 @@ impl PathIds {
                 });
             }
         }
-        Ok(form)
+        Ok((form, then))
     }
 
     fn decide(&mut self, at: usize, lists: &[Fields<'_>]) -> Result<bool, Words> {
@@ -137,11 +140,12 @@ fn walk(lists: &[Fields<'_>], v6: bool, has_ids: bool) -> Result<Walk, Words> {
     Ok(walk)
 }
 
-/// The lists of prefixes of an UPDATE message, of IPv4 and of IPv6.
-fn lists(mut body: Fields<'_>) -> Result<[Vec<Fields<'_>>; 2], Words> {
+/// The lists of prefixes of an UPDATE message, of IPv4 and of IPv6 where they are wanted.
+fn lists(mut body: Fields<'_>, wanted: [bool; 2]) -> Result<[Vec<Fields<'_>>; 2], Words> {
     let withdrawn = body.counted()?;
     let attributes = body.counted()?;
-    let mut lists = [vec![withdrawn, body], Vec::new()];
+    let v4 = if wanted[0] { vec![withdrawn, body] } else { Vec::new() };
+    let mut lists = [v4, Vec::new()];
     for attribute in attributes.attributes() {
         // What follows a broken one is not where it seems to be.
         let Ok((kind, mut data)) = attribute else { break };
@@ -153,7 +157,9 @@ fn lists(mut body: Fields<'_>) -> Result<[Vec<Fields<'_>>; 2], Words> {
             let len = data.u8()?;
             data.take(usize::from(len) + 1)?;
         }
-        lists[usize::from(v6)].push(data);
+        if wanted[usize::from(v6)] {
+            lists[usize::from(v6)].push(data);
+        }
     }
     Ok(lists)
 }
@@ -174,7 +180,9 @@ mod tests {
     }
 
     fn form(ids: &mut PathIds, v4: &[u8], v6: &[u8]) -> Result<[bool; 2], Words> {
-        ids.form(Fields(&body(v4, v6))).map(|form| form.has_ids)
+        let (form, then) = ids.form(Fields(&body(v4, v6)))?;
+        *ids = then;
+        Ok(form.has_ids)
     }
 
     #[test]
@@ -186,13 +194,13 @@ mod tests {
             (true, &[24, 10, 1, 2], false),
             (false, &[24, 10, 1, 2], false),
         ] {
-            let mut ids = PathIds::new([agreed; 2], true);
-            let first = ids.form(Fields(&body(list, &[]))).unwrap();
+            let ids = PathIds::new([agreed; 2], true);
+            let (first, ids) = ids.form(Fields(&body(list, &[]))).unwrap();
             assert_eq!(first.has_ids, [has_ids, agreed], "{list:?}");
             assert_eq!(first.report.is_some(), has_ids != agreed, "{list:?}");
             // Two prefixes of /24, or one with a large identifier.
             let both = [24, 10, 1, 2, 24, 10, 1, 3];
-            let second = ids.form(Fields(&body(&both, &[]))).unwrap();
+            let (second, _) = ids.form(Fields(&body(&both, &[]))).unwrap();
             assert_eq!((second.has_ids[0], second.report), (has_ids, None));
         }
     }

@@ -397,16 +397,9 @@ impl Bmp {
         if kind != UPDATE {
             return Err("a BGP message that is no UPDATE");
         }
-        let (encoding, report) = peer.encoding(header, body)?;
+        let (encoding, path_ids, report) = peer.encoding(header, body)?;
         let (ribs, rejected, messages) = (&mut self.ribs, &mut self.rejected, self.messages);
         let ends = &mut self.ends;
-        if let Some(what) = report {
-            let whose = match key.view {
-                PeerRib::Loc => "the Loc-RIB".to_owned(),
-                PeerRib::Adj => format!("peer {}", key.addr),
-            };
-            rejected.add(|| format!("message {messages}: {whose}: {what}"));
-        }
         let sends = self.monitored.awaited.is_none();
         let taken = update(body, encoding, &mut |statement| {
             let change = match statement {
@@ -428,7 +421,16 @@ impl Bmp {
                 sink(change.event());
             }
         });
-        taken.map(|()| Taken::Whole)
+        taken?;
+        peer.path_ids = path_ids;
+        if let Some(what) = report {
+            let whose = match key.view {
+                PeerRib::Loc => "the Loc-RIB".to_owned(),
+                PeerRib::Adj => format!("peer {}", key.addr),
+            };
+            rejected.add(|| format!("message {messages}: {whose}: {what}"));
+        }
+        Ok(Taken::Whole)
     }
 
     fn reject(&mut self, what: Words) {

@@ -274,13 +274,13 @@ impl Peer {
         self.families.iter().zip(self.ended).all(|(sends, ended)| !sends || ended)
     }
 
-    /// How a message with this body is encoded, and what is to be reported of it.
+    /// How a message with this body is encoded; where it is taken, also the forms of later ones and what is to be reported.
     pub(super) fn encoding(
-        &mut self,
+        &self,
         header: &Header,
         body: Fields<'_>,
-    ) -> Result<(Encoding, Option<Words>), Words> {
-        let form = self.path_ids.form(body)?;
+    ) -> Result<(Encoding, PathIds, Option<Words>), Words> {
+        let (form, path_ids) = self.path_ids.form(body)?;
         // bgpd writes AS numbers as the peer has them, and never sets the flag.
         let as_numbers = match header.has_short_as {
             true => AsNumbers::Short,
@@ -288,6 +288,6 @@ impl Peer {
             false => AsNumbers::Either,
         };
         let encoding = Encoding { as_numbers, add_path: form.has_ids, next_hop: self.next_hop };
-        Ok((encoding, form.report))
+        Ok((encoding, path_ids, form.report))
     }
 }

@@ -527,6 +527,19 @@ fn path_identifiers_of_a_loc_rib_need_no_agreement() {
 }
 
 #[test]
+fn a_message_that_is_rejected_shows_no_form() {
+    // 10.1.2.0/24, with an ORIGIN that has no content.
+    let attributes = counted(&[0x40, 3, 4, 192, 0, 2, 1, 0x40, 1, 0]);
+    let update = bgp(2, &[&counted(&[])[..], &attributes, &[24, 10, 1, 2]].concat());
+    let broken = message_of(ROUTE_MONITORING, &[&peer(0, 0, 1)[..], &update].concat());
+    let mut session = Session::new();
+    session.input(&[up(1), broken]);
+    assert_eq!(session.bmp.rejected().count, 1);
+    let route = routes_of(0, 0, 1, 1, &[0, 0, 0, 1, 24, 10, 101, 0]);
+    assert_eq!(session.input(&[route]), ["10.101.0.0/24 192.0.2.1"]);
+}
+
+#[test]
 fn what_is_too_much_is_counted_and_the_rest_is_applied() {
     let limits = Limits { peers: 2, prefixes: 2, paths: 3, of_prefix: 1024 };
     let mut session = Session::of(limits);

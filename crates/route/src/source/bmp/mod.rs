@@ -370,12 +370,8 @@ impl Bmp {
         now: Instant,
         sink: Sink<'_>,
     ) -> Result<Taken, Words> {
-        if !self.peers.contains_key(&key) {
-            if key.view != PeerRib::Loc {
-                return Err("routes of a peer that is not up");
-            }
-            let peer = crate::bgp::ribs::Peer { addr: key.addr, bgp_id: 0, external: false };
-            self.peers.insert(key, Peer::loc_rib(self.ribs.add_peer(peer)?));
+        if key.view == PeerRib::Adj && !self.peers.contains_key(&key) {
+            return Err("routes of a peer that is not up");
         }
         let of = match key.view {
             PeerRib::Loc => Monitored::LocRib,
@@ -385,6 +381,22 @@ impl Bmp {
         if header.is_out || of < self.monitored.sends {
             return Ok(Taken::Whole);
         }
+        let (kind, body) = message(&mut body)?;
+        if kind != UPDATE {
+            return Err("a BGP message that is no UPDATE");
+        }
+        let (encoding, path_ids, report) = match self.peers.get(&key) {
+            Some(peer) => peer.encoding(header, body)?,
+            None => Peer::loc_rib(0).encoding(header, body)?,
+        };
+        if of > self.monitored.sends {
+            // A message that cannot be read takes the place of no routes.
+            update(body, encoding, &mut |_| ())?;
+        }
+        if !self.peers.contains_key(&key) {
+            let peer = crate::bgp::ribs::Peer { addr: key.addr, bgp_id: 0, external: false };
+            self.peers.insert(key, Peer::loc_rib(self.ribs.add_peer(peer)?));
+        }
         if of > self.monitored.sends {
             self.replace_by(of, now, sink);
             if self.ribs.is_busy() {
@@ -392,12 +404,7 @@ impl Bmp {
             }
         }
         self.monitored.note(now);
-        let peer = self.peers.get_mut(&key).expect("just seen");
-        let (kind, body) = message(&mut body)?;
-        if kind != UPDATE {
-            return Err("a BGP message that is no UPDATE");
-        }
-        let (encoding, path_ids, report) = peer.encoding(header, body)?;
+        let peer = self.peers.get_mut(&key).expect("it is there");
         let (ribs, rejected, messages) = (&mut self.ribs, &mut self.rejected, self.messages);
         let ends = &mut self.ends;
         let sends = self.monitored.awaited.is_none();

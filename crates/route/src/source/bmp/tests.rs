@@ -492,6 +492,25 @@ fn a_loc_rib_without_peer_up_is_a_peer_from_its_first_route_on() {
     assert_eq!(session.rejected(), [""; 0]);
 }
 
+#[test]
+fn a_message_that_cannot_be_read_replaces_no_routes() {
+    for (kind, flags) in [(0, 0x40), (3, 0)] {
+        let mut session = Session::new();
+        session.input(&[up(1), announced(1, 1)]);
+        // A prefix that is cut short, and an ORIGIN without content.
+        let cut = routes_of(kind, flags, 1, 7, &[24, 10]);
+        let attributes = counted(&[0x40, 3, 4, 192, 0, 2, 7, 0x40, 1, 0]);
+        let update = bgp(2, &[&counted(&[])[..], &attributes, &[8, 10]].concat());
+        let broken = [&peer(kind, flags, 1)[..], &update].concat();
+        let messages = [cut, message_of(ROUTE_MONITORING, &broken)];
+        assert_eq!(session.input(&messages), [""; 0], "{kind}");
+        assert_eq!(session.bmp.rejected().count, 2);
+        assert_eq!(session.input(&[announced(1, 2)]), ["10.0.0.0/8 192.0.2.2"], "{kind}");
+        let whole = routes_of(kind, flags, 1, 7, &[8, 10]);
+        assert_eq!(session.input(&[whole]), ["start", "10.0.0.0/8 192.0.2.7"]);
+    }
+}
+
 /// FRR sends the header of an OPEN message alone where it has not kept the message.
 #[test]
 fn an_open_message_without_content_shows_nothing() {

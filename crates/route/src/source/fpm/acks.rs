@@ -5,8 +5,8 @@
 //! protocol; `RTM_F_OFFLOAD` or `RTM_F_OFFLOAD_FAILED` is for `bgp suppress-fib-pending`. So a route returns in a
 //! frame of its own, as it came but for these flags and for the port, which is ours: none.
 //!
-//! **Objects that come later.** A route whose next-hop object is not there yet is kept, and no packet follows it: it
-//! returns as failed, and again as offloaded when the object has come.
+//! **Objects that come later.** A route whose next-hop object is not there yet, or encapsulates packets, is kept, and no
+//! packet follows it: it returns as failed, and again as offloaded when the object has come, or is a plain one.
 //!
 //! Shape: the frames in the order in which their routes came, and an index by route. Only the latest message of a route is
 //! acknowledged; a route that was deleted before readers saw it is not. Routes that wait for an object lie apart, by object.
@@ -148,6 +148,16 @@ impl Acks {
         }
         if !self.waiting.is_empty() {
             self.gone.insert(object, self.next());
+        }
+    }
+
+    /// The object encapsulates packets: routes of it that are not acknowledged yet have failed, and wait for it.
+    pub(super) fn suspend(&mut self, object: u32) {
+        for ack in self.waiting.iter_mut().filter(|ack| ack.object == Some(object)) {
+            let Some(sent) = &ack.sent else { continue };
+            (ack.object, ack.failed) = (None, true);
+            self.late.entry(object).or_default().insert(ack.key, sent.clone());
+            self.object_of.insert(ack.key, object);
         }
     }
 

@@ -34,7 +34,7 @@
 //! and link-layer entries of EVPN.
 //!
 //! Cost: about 150 ns a route; memory for each next-hop object, and for each route that is to be acknowledged and not
-//! yet visible (some 250 bytes).
+//! yet visible, or whose object is not there or encapsulates packets (some 250 bytes).
 //! Limits: messages in the byte order of this host. A frame of another type than netlink is counted and skipped, a
 //! message that cannot be read ends its frame. Routes that would encapsulate packets (MPLS, segment routing) are refused
 //! and counted, and their packets are for the host: no other route takes them, and the kernel, which has the route, forwards
@@ -224,9 +224,7 @@ impl Fpm {
                 match self.objects.put(&found, sink) {
                     Ok(()) => self.arrived(found.id),
                     Err(why) => {
-                        if let Some(acks) = &mut self.acks {
-                            acks.object_gone(found.id);
-                        }
+                        self.encapsulates(found.id);
                         self.reject(&format_args!("next-hop object {}: {why}", found.id));
                     }
                 }
@@ -259,15 +257,16 @@ impl Fpm {
         self.held.routes.retain(|held| *held != key);
         let outcome = match self.body(&route, key) {
             Ok((Body { target, mtu }, is_wrapped)) => {
-                let outcome = match is_wrapped {
-                    true => {
-                        let prefix = key.prefix;
-                        self.reject(&format_args!(
-                            "route {prefix}: its packets would be encapsulated"
-                        ));
-                        Outcome::Refused
+                let outcome = if is_wrapped {
+                    let prefix = key.prefix;
+                    self.reject(&format_args!("route {prefix}: its packets would be encapsulated"));
+                    match target {
+                        // Packets follow it once the object does not encapsulate them any more.
+                        Target::Object(id) => Outcome::Awaits(id),
+                        _ => Outcome::Refused,
                     }
-                    false => self.outcome(&target, key),
+                } else {
+                    self.outcome(&target, key)
                 };
                 sink(RouteEvent::Route(RouteUpdate { mtu, ..RouteUpdate::new(key, target) }));
                 outcome
@@ -315,9 +314,21 @@ impl Fpm {
     fn arrived(&mut self, id: u32) {
         let Some(acks) = self.acks.as_mut().filter(|acks| acks.has_late()) else { return };
         for object in self.objects.users(id).into_iter().chain([id]) {
-            if self.objects.leads(object) {
+            if self.objects.leads(object) && !self.objects.wraps_packets(object) {
                 acks.arrived(object, self.frames);
             }
+        }
+    }
+
+    /// An object cannot be used, or encapsulates packets: routes of it, and of groups that have it in them, wait until it is
+    /// another one.
+    fn encapsulates(&mut self, id: u32) {
+        let Some(acks) = &mut self.acks else { return };
+        if !self.objects.has(id) {
+            return acks.object_gone(id);
+        }
+        for object in self.objects.users(id).into_iter().chain([id]) {
+            acks.suspend(object);
         }
     }
 

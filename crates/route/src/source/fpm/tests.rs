@@ -510,6 +510,34 @@ fn routes_whose_object_comes_later_are_acknowledged_again() {
 }
 
 #[test]
+fn routes_of_an_object_that_encapsulates_are_acknowledged_when_it_is_plain() {
+    let mut lab = Lab::new();
+    let [one, two, three] = [("10.1.0.0/16", 5), ("10.2.0.0/16", 6), ("10.3.0.0/16", 7)]
+        .map(|(prefix, id)| by_object(prefix, id));
+    lab.frame(&[wrapping(5), one.clone()]);
+    assert_eq!(lab.visible(&[]), flagged(&one, FAILED));
+    lab.frame(&[single(5, "10.0.0.5")]);
+    assert_eq!(lab.visible(&[]), flagged(&one, OFFLOAD));
+    // One that routes wait for encapsulates when it comes, by itself and as the member of a group.
+    lab.frame(&[two.clone(), group(7, &[(5, 1), (8, 1)]), wrapping(8), three.clone()]);
+    assert_eq!(lab.visible(&[]), [flagged(&two, FAILED), flagged(&three, FAILED)].concat());
+    lab.frame(&[wrapping(6), single(5, "10.0.0.6"), group(7, &[(5, 1), (8, 2)])]);
+    assert!(lab.visible(&[]).is_empty());
+    lab.frame(&[single(6, "10.0.0.6")]);
+    assert_eq!(lab.visible(&[]), flagged(&two, OFFLOAD));
+    lab.frame(&[single(8, "10.0.0.8")]);
+    assert_eq!(lab.visible(&[]), flagged(&three, OFFLOAD));
+    // Before readers see the routes.
+    lab.frame(&[two.clone(), three.clone()]);
+    lab.frame(&[wrapping(6), wrapping(8)]);
+    assert_eq!(lab.visible(&[]), [flagged(&two, FAILED), flagged(&three, FAILED)].concat());
+    lab.frame(&[group(7, &[(5, 1)]), single(6, "10.0.0.7")]);
+    assert_eq!(lab.visible(&[]), [flagged(&three, OFFLOAD), flagged(&two, OFFLOAD)].concat());
+    let acks = lab.fpm.acks.as_ref().unwrap();
+    assert!(!acks.has_late() && acks.remembers_nothing());
+}
+
+#[test]
 fn a_change_of_a_member_looks_at_the_groups_that_have_it_and_no_others() {
     const GROUPS: u32 = 10_000;
     const MEMBERS: u32 = 16;

@@ -7,6 +7,9 @@ use std::process::Command;
 
 use crate::document::Machine;
 
+/// Commit of a program that no checkout has.
+const UNKNOWN: &str = "unknown";
+
 /// The machine as it is now.
 pub fn machine() -> Machine {
     Machine {
@@ -17,7 +20,8 @@ pub fn machine() -> Machine {
         simd: simd().to_owned(),
         huge_pages: huge_pages().to_owned(),
         governor: read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
-        commit: commit(),
+        commit: std::env::current_exe()
+            .map_or_else(|_| UNKNOWN.to_owned(), |path| commit_of(&path)),
         rustc: env!("FINGERPOST_RUSTC").to_owned(),
     }
 }
@@ -85,14 +89,14 @@ fn checkout_above(folder: &Path) -> Option<PathBuf> {
     folder.ancestors().find(is_ours).map(Path::to_path_buf)
 }
 
-/// Commit of the checkout that has the program.
-fn commit() -> String {
-    let Some(checkout) = checkout() else { return "unknown".to_owned() };
+/// Commit of the checkout that has this program. One that is installed is not of the checkout that it runs in.
+fn commit_of(program: &Path) -> String {
+    let Some(checkout) = checkout_above(program) else { return UNKNOWN.to_owned() };
     let mut git = Command::new("git");
     let out = git.arg("-C").arg(checkout).args(["describe", "--always", "--dirty"]).output();
     match out {
         Ok(out) if out.status.success() => String::from_utf8_lossy(&out.stdout).trim().to_owned(),
-        _ => "unknown".to_owned(),
+        _ => UNKNOWN.to_owned(),
     }
 }
 
@@ -105,6 +109,9 @@ mod tests {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         assert_eq!(checkout_above(&root.join("target/debug/deps/x")).as_deref(), Some(root));
         assert_eq!(checkout_above(Path::new("/usr/bin/fingerpost-lab")), None);
+        // Tests run in the checkout.
+        assert!(checkout().is_some());
+        assert_eq!(commit_of(Path::new("/usr/bin/fingerpost-lab")), UNKNOWN);
     }
 
     #[test]

@@ -130,12 +130,13 @@ fn named(rows: &'static [Row], names: &str) -> Result<Vec<&'static Row>> {
     Ok(rows.iter().filter(|row| names.split(',').any(|name| name == row.name)).collect())
 }
 
-/// Where the built programs are: `FINGERPOST_PEERS`, else `target/peers` of the checkout.
-pub fn folder() -> PathBuf {
-    std::env::var_os("FINGERPOST_PEERS").map_or_else(
-        || crate::machine::checkout().unwrap_or_default().join("target/peers"),
-        PathBuf::from,
-    )
+/// Where the built programs are: `FINGERPOST_PEERS`, else `target/peers` of the checkout; `None` without either.
+pub fn folder() -> Option<PathBuf> {
+    folder_of(std::env::var_os("FINGERPOST_PEERS").map(PathBuf::from), crate::machine::checkout)
+}
+
+fn folder_of(set: Option<PathBuf>, checkout: impl FnOnce() -> Option<PathBuf>) -> Option<PathBuf> {
+    set.or_else(|| Some(checkout()?.join("target/peers")))
 }
 
 /// Builds what `programs` name, and takes long; what cannot be had stays unbuilt, and starting a
@@ -163,17 +164,20 @@ pub fn build(programs: &[&str]) -> Result<()> {
 impl Row {
     /// Whether its program has been built.
     pub fn is_built(&self) -> bool {
-        let folder = folder().join(self.program.name);
-        self.program.command.iter().all(|word| folder.join(word).exists())
+        self.command().is_some()
     }
 
-    /// The command that starts it, without its arguments.
-    fn command(&self) -> Command {
-        let folder = folder().join(self.program.name);
-        let mut words = self.program.command.iter().map(|word| folder.join(word));
-        let mut command = Command::new(words.next().expect("every program has a command"));
-        command.args(words).envs(self.program.env.iter().copied());
-        command
+    /// The command that starts it, without its arguments; `None` where it has not been built.
+    fn command(&self) -> Option<Command> {
+        let folder = folder()?.join(self.program.name);
+        let words: Vec<_> = self.program.command.iter().map(|word| folder.join(word)).collect();
+        let (program, rest) = words.split_first().expect("every program has a command");
+        if !words.iter().all(|word| word.exists()) {
+            return None;
+        }
+        let mut command = Command::new(program);
+        command.args(rest).envs(self.program.env.iter().copied());
+        Some(command)
     }
 }
 
@@ -189,6 +193,14 @@ mod tests {
             let twin = ROWS[at + 1..].iter().find(|r| (r.name, r.family) == (row.name, row.family));
             assert_eq!(twin, None);
         }
+    }
+
+    #[test]
+    fn without_a_checkout_no_peer_is_taken_from_the_current_folder() {
+        let path = |text: &str| Some(PathBuf::from(text));
+        assert_eq!(folder_of(None, || None), None);
+        assert_eq!(folder_of(path("/peers"), || None), path("/peers"));
+        assert_eq!(folder_of(None, || path("/src")), path("/src/target/peers"));
     }
 
     #[test]

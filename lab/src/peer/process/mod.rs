@@ -116,8 +116,9 @@ impl<A: Addr> Peer<A> {
     /// but rte_lpm).
     pub fn start(row: &Row, table: &Table<A>, limit: Duration) -> Result<Self> {
         ensure!(row.family == A::FAMILY, "{} is for IPv{}", row.name, row.family);
-        ensure!(row.is_built(), "needs cargo xtask peers {}", row.program.name);
-        let mut command = row.command();
+        let command = row.command();
+        let mut command =
+            command.with_context(|| format!("needs cargo xtask peers {}", row.program.name))?;
         command.arg(row.engine);
         Self::launch(row.name, command, &table.routes, limit)
     }

@@ -211,16 +211,17 @@ pub fn once<T>(word: &str, slot: &mut Option<T>, value: T) -> Result<(), String>
 pub const ABSENT_LINK: u32 = 1 << 31;
 
 /// Adds the links that routes name and that are not among `links`. Each has [`ABSENT_LINK`] and its place among all that the
-/// routes name, which are returned: it stays the same whichever of them are there.
+/// routes name, which are returned: it stays the same whichever of them are there. A route that cannot be read names none.
 pub fn add_absent_links(
     routes: &[String],
     links: &mut Vec<(String, u32)>,
 ) -> BTreeMap<String, u32> {
     let mut named = BTreeMap::new();
     for route in routes {
-        let mut words = route.split_ascii_whitespace();
-        while words.by_ref().any(|word| word == "dev") {
-            if let Some(name) = words.next().filter(|name| !named.contains_key(*name)) {
+        let line = Line::parse(route.split_ascii_whitespace(), &[]);
+        let names = line.iter().flat_map(|line| &line.paths).filter_map(|path| path.dev);
+        for name in names {
+            if !named.contains_key(name) {
                 named.insert(name.to_owned(), ABSENT_LINK);
             }
         }
@@ -255,6 +256,22 @@ mod tests {
             let error = Line::parse(line, &[]).unwrap_err();
             assert!(error.starts_with(&format!("unknown word `{word}`, known: via, ")), "{error}");
         }
+    }
+
+    #[test]
+    fn links_are_named_by_routes_that_can_be_read() {
+        let routes = [
+            "10.0.0.0/8 via 192.0.2.1 dev eth1 via 192.0.2.2 dev dev weight 2",
+            "11.0.0.0/8 dev eth0 metric 7",
+            "12.0.0.0/8 dev eth9 metric",
+            "13.0.0.0/8 via 192.0.2.1",
+        ];
+        let mut links = vec![("eth0".to_owned(), 2)];
+        let named = add_absent_links(&routes.map(String::from), &mut links);
+        let names: Vec<&str> = named.keys().map(String::as_str).collect();
+        assert_eq!(names, ["dev", "eth0", "eth1"]);
+        let absent = |name: &str, n| (name.to_owned(), ABSENT_LINK + n);
+        assert_eq!(links, [("eth0".to_owned(), 2), absent("dev", 0), absent("eth1", 2)]);
     }
 
     #[test]

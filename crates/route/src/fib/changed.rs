@@ -4,16 +4,19 @@
 //! grows, and one list of a million prefixes takes tens of milliseconds to sort. Each of these is sorted by itself, at a length of
 //! its own, so that they do not reach it together.
 //!
-//! Cost: 8 or 32 bytes a place; to sort a list, at most every [`MOST_REPEATED`] prefixes, takes less than a millisecond
+//! Cost:   8 or 32 bytes a place; to sort a list, at most every [`MOST_REPEATED`] prefixes, takes less than a millisecond
+//! Limits: about twice as many places as prefixes, or 98,304 where that is more
 
 use fingerpost_lpm::{Addr, Prefix};
 
 /// Number of lists.
 const PARTS: usize = 64;
-/// Length of a list up to which repeated prefixes stay in it.
-const MOST_REPEATED: usize = 1 << 14;
+/// Length of a list up to which repeated prefixes stay in it, or twice that: all lists of few prefixes have fewer places than
+/// sources wait for ([`MOST_BEHIND`](super::beside::MOST_BEHIND)).
+const MOST_REPEATED: usize = 1 << 10;
 /// Bits of an address that are the same in neighbors of a list: changes that are applied together are so near each other.
-const BLOCK_BITS: [u8; 2] = [16, 40];
+/// A block has few prefixes: the /24 of a /20 and the /64 of a /52, while a /16 of host routes or a /40 would fill one list.
+const BLOCK_BITS: [u8; 2] = [20, 52];
 
 /// Changed prefixes.
 pub(super) struct Changed<A: Addr> {
@@ -105,7 +108,7 @@ fn least(part: usize) -> usize {
 fn part_of<A: Addr>(prefix: Prefix<A>) -> usize {
     let block_bits = BLOCK_BITS[usize::from(A::FAMILY == 6)];
     let block = prefix.addr().to_u128() >> (A::BITS - block_bits);
-    let block = u64::try_from(block).expect("a block has at most 40 bits");
+    let block = u64::try_from(block).expect("a block has at most 52 bits");
     let spread = block.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - PARTS.ilog2());
     usize::try_from(spread).expect("there are few parts")
 }
@@ -136,6 +139,25 @@ mod tests {
         changed.drop(changed.len() - 2);
         assert_eq!(changed.some(64).1, 2);
         assert_eq!(changed.into_prefixes().len(), 2);
+    }
+
+    /// Longest list of these prefixes, each of which comes three times.
+    fn longest<A: Addr>(prefixes: impl Iterator<Item = Prefix<A>> + Clone) -> usize {
+        let mut changed = Changed::default();
+        (0..3).for_each(|_| _ = changed.extend(prefixes.clone()));
+        changed.parts.iter().map(|part| part.limit).max().unwrap()
+    }
+
+    #[test]
+    fn prefixes_of_one_block_fill_no_single_list() {
+        let count = 65_536u32;
+        // Host routes of 10.1.0.0/16, and each 4th /64 of 2001:db8::/46.
+        let v4 = (0..count).map(|n| Prefix::masked((0x0a01 << 16) + n, 32));
+        let v6 =
+            (0..count).map(|n| Prefix::masked((0x2001_0db8 << 96) + (u128::from(n) << 66), 64));
+        let most = count as usize / 4 + 2 * MOST_REPEATED;
+        assert!(longest(v4.clone()) <= most, "{}", longest(v4));
+        assert!(longest(v6.clone()) <= most, "{}", longest(v6));
     }
 
     /// What one addition sorts is what it makes wait.

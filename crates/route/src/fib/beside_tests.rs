@@ -419,6 +419,8 @@ fn a_piece_of_a_round_has_fewer_changes_where_they_cost_more() {
     assert!((450..550).contains(&behind_step), "2 ms: {behind_step}");
     fib.batching.done(Round { cost: 100_000 * ms, ..round }, now);
     assert_eq!(fib.piece(Duration::ZERO), FEWEST_APPLIED);
+    (0..100_000).for_each(|n| fib.note(Prefix::masked(n << 8, 24), NextHopId(1)));
+    assert_eq!(fib.piece(Duration::ZERO), 100_000 / PIECES, "a long list");
 }
 
 /// A table of `radix` with so many places and changes, whose next structures are built by jobs.

@@ -55,8 +55,10 @@ const REBUILD_SHARE: usize = 4;
 const MOST_LISTED: usize = 65_536;
 /// Most changes of a piece of a round, where the rest is left to the next commits.
 const MOST_APPLIED: usize = 4096;
-/// Fewest of them, however long they take.
+/// Fewest of them, however long they take; of a long list one of [`PIECES`], as each piece sorts and copies what waits.
 const FEWEST_APPLIED: usize = 256;
+/// Most pieces of a list.
+const PIECES: usize = 128;
 /// Time of such a piece, by what changes cost of late; less after a step of a build, down to a third.
 const PIECE_TIME: Duration = Duration::from_millis(6);
 
@@ -352,7 +354,8 @@ impl<A: Addr> Fib<A> {
     fn piece(&self, spent: Duration) -> usize {
         let time = PIECE_TIME.saturating_sub(spent).max(PIECE_TIME / 3);
         let changes = time.as_nanos() / self.batching.cost_per_change().as_nanos().max(1);
-        usize::try_from(changes).unwrap_or(MOST_APPLIED).clamp(FEWEST_APPLIED, MOST_APPLIED)
+        let fewest = FEWEST_APPLIED.max(self.backlog.listed() / PIECES);
+        usize::try_from(changes).unwrap_or(MOST_APPLIED).min(MOST_APPLIED).max(fewest)
     }
 
     /// Runs the next step of the build beside. Returns what it brought, or what waits for it; `None` where changes go to

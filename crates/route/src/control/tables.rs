@@ -19,7 +19,7 @@ use crate::rib::{Candidate, Effect, Rib};
 
 /// Most tables: their indexes travel with packets as 16 bits.
 const MAX_TABLES: usize = 65_535;
-/// Longest time of a turn of an auditor, which may spend at once what a second earns it.
+/// Longest turn of an auditor. Without this bound, it could use what it has earned in a second at once.
 const LONGEST_AUDIT: Duration = Duration::from_millis(2);
 
 /// One family of one table: its routes and its lookup table.

@@ -35,7 +35,8 @@ pub struct FibOptions {
     pub calibration_ms: u32,
     /// Not in FreeBSD: largest size of a candidate in a calibration, in MiB.
     pub calibration_mib: u32,
-    /// Not in FreeBSD: share of a core that the auditor gets, in hundredths of a percent; 0 turns it off.
+    /// Not in FreeBSD: share of a core that the auditor gets, in hundredths of a percent, in turns of at most 2 ms: about 20
+    /// percent at most; 0 turns it off.
     pub audit_share_bp: u32,
 }
 

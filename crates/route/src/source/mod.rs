@@ -193,8 +193,8 @@ pub struct SessionSpec {
     pub sweep_after: Duration,
     /// Routes are acknowledged to the peer as readers see them.
     pub acknowledge: bool,
-    /// Sessions of the peer before this one. What a source makes of it is the same for sessions [`SessionSpec::DISTINCT`] apart:
-    /// no route of such a one may be left.
+    /// Number of sessions of the peer before this one. Numbers of next-hop objects depend on it, and repeat after
+    /// [`SessionSpec::DISTINCT`] sessions: no route of the session so many before may be left.
     pub number: u64,
     /// How much of the routes of a router's peers is kept.
     pub limits: Limits,

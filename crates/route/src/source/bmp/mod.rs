@@ -169,8 +169,8 @@ impl RouteSource for Bmp {
             if version != VERSION || !(HEADER_BYTES..=MESSAGE_BYTES).contains(&len) {
                 let place = format!("message {}", self.messages + 1);
                 let what = format!(
-                    "version {version} and length {len} make no message of BMP, which has version {VERSION} and at \
-                     most {MESSAGE_BYTES} bytes"
+                    "version {version} and length {len} are not those of a BMP message: its version is {VERSION}, its \
+                     length {HEADER_BYTES} to {MESSAGE_BYTES} bytes"
                 );
                 self.rejected.add(|| format!("{place}: {what}"));
                 return Err(SourceError::Syntax { place, what });

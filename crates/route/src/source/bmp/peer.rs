@@ -98,7 +98,7 @@ fn is_link_local(addr: IpAddr) -> bool {
 /// What an OPEN message offers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Open {
-    /// Whether it is more than its header: FRR sends one without content where it has not kept the message.
+    /// Whether it has content: FRR sends the header alone where it has not kept the message.
     is_known: bool,
     /// Number of its sender's AS.
     pub(super) own_as: u32,

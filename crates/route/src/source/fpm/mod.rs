@@ -134,7 +134,8 @@ impl RouteSource for Fpm {
             let len = usize::from(u16::from_be_bytes([high, low]));
             if version != VERSION || len < HEADER_BYTES {
                 let what = format!(
-                    "version {version} and length {len} make no frame of FPM, which has version {VERSION}"
+                    "version {version} and length {len} are not those of an FPM frame: its version is {VERSION}, its \
+                     length at least {HEADER_BYTES} bytes"
                 );
                 self.rejected.add(|| format!("frame {}: {what}", self.frames + 1));
                 return Err(SourceError::Syntax {

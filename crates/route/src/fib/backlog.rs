@@ -5,6 +5,9 @@
 //! doubled since it was last sorted, or has [`MOST_UNSORTED`] more, it is sorted again. That is a sort of the new ones and a
 //! pass over the others, which costs a few comparisons a note and never more than some milliseconds. Changes that will not
 //! be applied one by one, because the table will be built, are counted instead.
+//!
+//! Limits: the list has at most twice as many notes as prefixes, and 16,384 more than those, or 4,096 notes where prefixes are
+//! few; besides it each note since the latest commit has a place, however often its prefix flaps.
 
 use fingerpost_lpm::{Addr, Change, NextHopId, Prefix};
 

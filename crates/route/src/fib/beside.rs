@@ -8,7 +8,7 @@
 //!
 //! A step takes longer where changes come in bulk, up to a limit: else a storm that fills the writer's time would let the
 //! copy take seconds, and the table lack more at each step than it catches up with. What the limit leaves undone has the
-//! sources wait ([`Beside::holds`]): while it catches up each step must leave less than the one before.
+//! sources wait ([`Beside::holds`]): while it catches up it must write [`PROGRESS`] places for each [`PROGRESS`] - 1 that come.
 //!
 //! Shape:  a list of prefixes and next hops, which the other thread makes a store of; lists of changed prefixes.
 //! Cost:   [`STEP`] to [`LONGEST_STEP`], or [`CATCH_UP`] to [`LONGEST_CATCH_UP`], a commit of the writer's thread; 12 bytes a prefix,
@@ -41,11 +41,12 @@ const CATCH_UP: Duration = Duration::from_millis(2);
 /// Such a time where changes come in bulk: to catch up with a change takes longer than to take it.
 const LONGEST_CATCH_UP: Duration = Duration::from_millis(6);
 const CATCH_UP_SHARE: Duration = Duration::from_micros(2);
-/// Places of changes while a table is copied and built, from which on sources wait. To catch up with so many takes some
-/// tenths of a second.
+/// Places of changes from which on sources wait. To catch up with so many takes some tenths of a second. A prefix that
+/// changed several times may have two places ([`Changed`]); what sources have sent when they begin to wait comes in addition.
 pub(super) const MOST_BEHIND: usize = 131_072;
-/// Progress that a step makes: it catches up with one change of so many, or sources wait.
-const PROGRESS: usize = 8;
+/// Progress of steps that catch up: of so many places that they write, one is more than what came, or sources wait. So all
+/// of them write at most so many times what the first one found.
+const PROGRESS: usize = 4;
 /// Changes that one step takes in any case, so that a storm does not keep a table waiting.
 const FEW: usize = 1024;
 /// Prefixes that are copied between two looks at the clock.
@@ -118,8 +119,10 @@ struct Work<A: Addr> {
     changed: Changed<A>,
     /// How many of them came since the last step.
     arrived: usize,
-    /// Fewest places of changes that a step of catching up has left so far.
-    fewest: usize,
+    /// Places of changes that were left when steps of catching up last made progress.
+    mark: usize,
+    /// Places that they wrote since.
+    caught: usize,
     /// Sources are to wait.
     holds: bool,
     stage: Stage<A>,
@@ -179,7 +182,8 @@ impl<A: Addr> Beside<A> {
         self.work.is_some()
     }
 
-    /// Whether sources are to wait: changes come faster than the table that is being built can have them.
+    /// Whether sources are to wait: changes come faster than the table that is being built can have them, or it lacks more than
+    /// [`MOST_BEHIND`] places of them.
     pub(super) fn holds(&self) -> bool {
         self.work.as_ref().is_some_and(|work| work.holds)
     }
@@ -211,8 +215,18 @@ impl<A: Addr> Beside<A> {
         now: Instant,
     ) {
         let (changed, stage) = (Changed::default(), Stage::Copying(Vec::new()));
-        let (arrived, fewest, holds, due) = (0, usize::MAX, false, now);
-        let work = Work { algorithm, shared, noted, changed, arrived, fewest, holds, stage, due };
+        let work = Work {
+            algorithm,
+            shared,
+            noted,
+            changed,
+            arrived: 0,
+            mark: usize::MAX,
+            caught: 0,
+            holds: false,
+            stage,
+            due: now,
+        };
         self.overtaken = false;
         if let Some(before) = self.work.replace(work) {
             self.discard(before);
@@ -315,7 +329,10 @@ impl<A: Addr> Beside<A> {
                 while !work.changed.is_empty() && (few || Instant::now() < until) {
                     let (some, places) = work.changed.some(APPLIED);
                     match ready.catch_up(&some, best) {
-                        Ok(()) => work.changed.drop(places),
+                        Ok(()) => {
+                            work.changed.drop(places);
+                            work.caught += places;
+                        }
                         Err(UpdateError::Rebuild) => {
                             return Progress::Ready(work.algorithm, ready, work.changed);
                         }
@@ -353,13 +370,14 @@ impl<A: Addr> Beside<A> {
 impl<A: Addr> Work<A> {
     /// Finds out after a step whether sources are to wait.
     fn look_back(&mut self) {
-        let (left, catches_up) = (self.changed.len(), matches!(self.stage, Stage::CatchingUp(_)));
-        if !catches_up {
-            self.fewest = usize::MAX;
+        let left = self.changed.len();
+        if !matches!(self.stage, Stage::CatchingUp(_)) {
+            (self.mark, self.caught) = (usize::MAX, 0);
         }
-        self.holds = left > MOST_BEHIND || left > self.fewest - self.fewest / PROGRESS;
-        if catches_up && !self.holds {
-            self.fewest = left;
+        let is_slow = self.mark.saturating_sub(left) < self.caught / PROGRESS;
+        self.holds = left > MOST_BEHIND || is_slow;
+        if !self.holds {
+            (self.mark, self.caught) = (left, 0);
         }
     }
 }

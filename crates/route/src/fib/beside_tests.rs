@@ -320,6 +320,42 @@ fn a_build_beside_a_storm_ends_and_lacks_a_bounded_number_of_changes() {
 }
 
 #[test]
+fn few_prefixes_that_flap_and_few_changes_hold_no_sources() {
+    let (mut fib, mut store, jobs, mut rng) = of_radix(19, (40_000, 300_000));
+    let mut now = Instant::now();
+    fib.pin(Some("bc18")).unwrap();
+    fib.force();
+    while !fib.served.beside.is_active() || fib.has_step(now) {
+        commit(&mut fib, &store, now).unwrap();
+    }
+    for turn in 0..200 {
+        for n in 0..1000 {
+            let prefix = Prefix::masked((20 << 24) + (n << 8), 24);
+            let old = store.insert(prefix, NextHopId(1 + turn % 2)).unwrap_or_default();
+            fib.note(prefix, old);
+        }
+        now += Duration::from_millis(10);
+        commit(&mut fib, &store, now).unwrap();
+        assert!(!fib.holds_sources(), "{turn}: {}", fib.served.beside.lacks());
+    }
+    // Many that it catches up with in many steps, while some come.
+    churn(&mut fib, &mut store, &mut rng, (40_000, 60_000));
+    commit(&mut fib, &store, now).unwrap();
+    jobs.run();
+    let mut steps = 0;
+    while fib.algorithm() == "radix" {
+        churn(&mut fib, &mut store, &mut rng, (40_000, 1));
+        now += Duration::from_millis(10);
+        commit(&mut fib, &store, now).unwrap();
+        jobs.run();
+        assert!(!fib.holds_sources(), "{}", fib.served.beside.lacks());
+        steps += 1;
+        assert!(steps < 10_000);
+    }
+    assert!(steps > 3, "{steps}");
+}
+
+#[test]
 fn what_is_still_to_be_copied_is_not_recorded() {
     let (mut fib, mut store, jobs, mut rng) = of_radix(16, (40_000, 300_000));
     let mut now = Instant::now();

@@ -178,7 +178,8 @@ impl<A: Addr> Fib<A> {
         piece || self.served.beside.due().is_some_and(|due| due <= now)
     }
 
-    /// Whether sources are to wait: changes come faster than a table that is built beside can have them.
+    /// Whether sources are to wait: a table that is built beside lacks very many changes, or they come nearly as fast as it
+    /// catches up. It ends with the build, or before.
     pub fn holds_sources(&self) -> bool {
         self.served.beside.holds()
     }

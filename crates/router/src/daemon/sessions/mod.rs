@@ -151,14 +151,18 @@ impl Listener {
         self.seats.iter()
     }
 
-    /// Protocols of the kernel's routes that the source has at present: it has a session, whose table is complete and of
-    /// which no route was refused. Of a route that is beyond a bound only the kernel's copy is left.
+    /// Protocols of the kernel's routes that the source has at present: a session has a complete table, and of none
+    /// was a route refused. Of a route that is beyond a bound only the kernel's copy is left, whoever else has a table.
     pub(super) fn mirrored(&self, control: &Control) -> Option<&'static [u8]> {
-        let complete = |seat: &Seat| {
+        let mut complete = false;
+        for seat in self.seats.iter().filter(|seat| seat.session.is_some()) {
             let source = control.source(seat.id);
-            seat.session.is_some() && !source.dumping && source.refused == seat.refused_before
-        };
-        self.seats.iter().any(complete).then_some(self.settings.kind.mirrored)
+            if source.refused != seat.refused_before {
+                return None;
+            }
+            complete |= !source.dumping;
+        }
+        complete.then_some(self.settings.kind.mirrored)
     }
 
     /// Age of the first event of each session that is not visible.

@@ -381,6 +381,34 @@ fn routes_of_a_peer_are_bounded() {
     assert_eq!(lab.listener.mirrored(&lab.control), None);
 }
 
+/// What one peer has lost is not there, however complete the table of the other is.
+#[test]
+fn a_refused_route_of_one_peer_counts_beside_a_complete_table_of_another() {
+    let mut lab = Lab::new("masked");
+    lab.listener.settings.spec.session.limits.prefixes = 2;
+    let mut peers = [lab.peer(), lab.peer()];
+    lab.turn(NOW);
+    peers[0].write_all(&frame(route::NEW, 1)).unwrap();
+    lab.turn(NOW);
+    lab.turn(SWEEP);
+    assert_eq!(lab.routes(), [1, 0]);
+    assert!(lab.listener.mirrored(&lab.control).is_some(), "the other one has sent nothing yet");
+    peers[1].write_all(&[2, 3, 4].map(|n| frame(route::NEW, n)).concat()).unwrap();
+    lab.turn(NOW);
+    assert_eq!(lab.listener.mirrored(&lab.control), None);
+    lab.turn(SWEEP);
+    assert_eq!((lab.routes(), lab.listener.mirrored(&lab.control)), (vec![1, 2], None));
+    // It counts until its session ends.
+    drop(peers);
+    lab.turn(NOW);
+    let mut peer = lab.peer();
+    peer.write_all(&frame(route::NEW, 1)).unwrap();
+    lab.turn(NOW);
+    lab.turn(NOW);
+    lab.turn(SWEEP);
+    assert!(lab.listener.mirrored(&lab.control).is_some());
+}
+
 #[test]
 fn seats_are_bounded_and_a_peer_that_returns_has_its_own() {
     let mut lab = Lab::new("many");

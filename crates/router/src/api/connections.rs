@@ -9,8 +9,8 @@
 //! newcomer only where that user has more connections.
 //!
 //! Responses that are no streams are held whole until they are sent, so that there is a bound for the bytes of all of them, and one
-//! for those of clients who may only read. A response beyond it takes the place of the oldest ones whose clients do not read, or is
-//! refused.
+//! for those of clients who may only read. A response beyond it takes the place of the oldest ones whose clients do not read, that of
+//! a client who may only read the place of such ones alone, or is refused: then all others stay.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -249,25 +249,32 @@ impl ByteRoom {
         };
         let mut open = self.of.open();
         let now = Instant::now();
-        let limits = [(true, MOST_BYTES_OF_READERS), (false, MOST_BYTES)];
-        for (of_readers, limit) in limits {
-            if of_readers && !self.connection.reads_only {
+        let reads_only = self.connection.reads_only;
+        let held = |known: &Connection| known.held.load(Ordering::Relaxed);
+        let gives_way = |known: &Connection| {
+            held(known) > 0 && (known.reads_only || !reads_only) && known.is_slow(now)
+        };
+        // All are found before the first one ends: where there is no room after all, none does.
+        let mut chosen: BTreeMap<u64, Arc<Connection>> = BTreeMap::new();
+        for (of_readers, limit) in [(true, MOST_BYTES_OF_READERS), (false, MOST_BYTES)] {
+            if of_readers && !reads_only {
                 continue;
             }
-            let among = |known: &&Arc<Connection>| known.reads_only || !of_readers;
-            loop {
-                let held = |known: &Arc<Connection>| known.held.load(Ordering::Relaxed);
-                let all: u64 = open.all.values().filter(among).map(held).sum();
-                if all == 0 || all.saturating_add(len) <= limit {
-                    break;
-                }
-                let slow = |known: &&Arc<Connection>| held(known) > 0 && known.is_slow(now);
-                let Some(oldest) = open.all.values().filter(among).find(slow).cloned() else {
-                    return false;
-                };
-                open.all.remove(&oldest.number);
-                oldest.end.notify_one();
+            let counts = |known: &&Arc<Connection>| {
+                (known.reads_only || !of_readers) && !chosen.contains_key(&known.number)
+            };
+            let counted: Vec<_> = open.all.values().filter(counts).cloned().collect();
+            let mut all: u64 = counted.iter().map(|known| held(known)).sum();
+            let mut oldest = counted.into_iter().filter(|known| gives_way(known));
+            while all > 0 && all.saturating_add(len) > limit {
+                let Some(known) = oldest.next() else { return false };
+                all -= held(&known);
+                chosen.insert(known.number, known);
             }
+        }
+        for (number, known) in chosen {
+            open.all.remove(&number);
+            known.end.notify_one();
         }
         self.connection.held.store(len, Ordering::Relaxed);
         true
@@ -532,6 +539,33 @@ mod tests {
         bodies.clear();
         assert!(readers[0].bytes().hold(&Body::from(vec![0; 17 << 20])));
         assert!(respond(&readers[1]).is_none());
+    }
+
+    #[test]
+    fn a_response_takes_places_only_where_it_fits_then_and_of_writers_only_for_a_writer() {
+        let connections = Connections::default();
+        let rooms = |uid, access| -> Vec<Room> {
+            (0..3).map(|_| connections.enter(&peer(uid, access)).unwrap()).collect()
+        };
+        let respond = |room: &Room, mib: usize| {
+            let (work, body) = (Work::begin(&room.connection), Body::from(vec![0; mib << 20]));
+            room.bytes().hold(&body).then(|| work.with(body))
+        };
+        let long_ago = Instant::now().checked_sub(2 * READ_SOON).unwrap();
+        let sending = Sending { began: long_ago, progressed: long_ago };
+        let set_slow = |room: &Room| *room.connection.sending() = Some(sending);
+        let open = |room: &Room| connections.open().all.contains_key(&room.connection.number);
+        let readers = rooms(1, Access::Read);
+        let _bodies = [respond(&readers[0], 1), respond(&readers[1], 15)].map(Option::unwrap);
+        set_slow(&readers[0]);
+        assert!(respond(&readers[2], 2).is_none() && open(&readers[0]), "1 MiB is too little");
+        assert!(respond(&readers[2], 1).is_some() && !open(&readers[0]));
+        // 15 MiB of a reader are left, and 17 of writers come.
+        let writers = rooms(2, Access::Write);
+        let _bodies = [respond(&writers[0], 16), respond(&writers[1], 1)].map(Option::unwrap);
+        set_slow(&writers[0]);
+        assert!(respond(&readers[2], 1).is_none() && open(&writers[0]));
+        assert!(respond(&writers[2], 1).is_some() && !open(&writers[0]));
     }
 
     #[test]

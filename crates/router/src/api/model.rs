@@ -529,8 +529,10 @@ pub(crate) struct Source {
     pub(crate) messages: Option<u64>,
     /// Time since the latest message, in ms; null without one.
     pub(crate) last_message_ms: Option<f64>,
-    /// Tables that were read again: of the kernel each dump after the first, of others each session after the first.
+    /// Resynchronizations after messages were lost, or a session began again.
     pub(crate) resyncs: Option<u64>,
+    /// Whole tables that were read again, for a loss or for a change of a link; null for a source other than the kernel.
+    pub(crate) dumps: Option<u64>,
     /// Duration of the latest resynchronization that is complete, in ms; null without one.
     pub(crate) resync_ms: Option<f64>,
     /// Reason of that resynchronization: lost messages, or a change whose consequences the kernel does not report.
@@ -541,7 +543,8 @@ pub(crate) struct Source {
     pub(crate) compare_ms: Option<f64>,
     /// Whether its table is complete, and it has a session where it needs one.
     pub(crate) in_sync: bool,
-    /// Complete tables that it has sent: ends of dumps and files, of all End-of-RIB markers, or found by a silence.
+    /// Complete tables received: a dump or file was read to its end, all End-of-RIB markers came, or nothing came for the
+    /// sweep time.
     pub(crate) tables: u64,
     /// End-of-RIB markers that it has sent, one a peer and family; null for a source without sessions.
     pub(crate) end_of_rib: Option<u64>,

@@ -125,9 +125,10 @@ families! {
     SourceErrors Counter "source_errors" ["source"] "Routes and messages that were refused or not understood.";
     SourceRefused Counter "source_refused_routes" ["source"] "Routes that were refused.";
     SourceMessages Counter "source_messages" ["source"] "Messages received, of sources with messages.";
-    SourceResyncs Counter "source_resyncs" ["source"] "Tables that were read again: dumps of the kernel after the first, sessions after the first.";
+    SourceResyncs Counter "source_resyncs" ["source"] "Resynchronizations after messages were lost, or a session began again.";
+    SourceDumps Counter "source_dumps" ["source"] "Whole tables that were read again, for a loss or for a change of a link, of the kernel.";
     SourceSessions Counter "source_sessions" ["source"] "Sessions, of sources with sessions.";
-    SourceTables Counter "source_tables" ["source"] "Complete tables that it has sent.";
+    SourceTables Counter "source_tables" ["source"] "Complete tables received: a dump or file was read to its end, all End-of-RIB markers came, or nothing came for the sweep time.";
     SourceSync Gauge "source_in_sync" ["source"] "Whether its table is complete, and it has a session where it needs one.";
     SourceLag Gauge "source_lag_seconds" ["source"] "Age of the first message that packets do not follow yet.";
     SourceExported Gauge "source_exported_routes" ["source"] "Static routes that the kernel has from it, too.";

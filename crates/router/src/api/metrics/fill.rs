@@ -75,6 +75,7 @@ pub(super) fn sources(to: &mut Samples, all: &[Source]) {
         let some = [
             (Id::SourceMessages, source.messages),
             (Id::SourceResyncs, source.resyncs),
+            (Id::SourceDumps, source.dumps),
             (Id::SourceSessions, source.sessions),
         ];
         for (id, count) in some {

@@ -513,6 +513,7 @@ impl View<'_> {
             messages: None,
             last_message_ms: None,
             resyncs: None,
+            dumps: None,
             resync_ms: None,
             resync_reason: String::new(),
             comparisons: None,
@@ -533,7 +534,8 @@ impl View<'_> {
             row.last_error = if last.is_empty() { row.last_error } else { last };
             row.messages = Some(kernel.messages);
             row.last_message_ms = kernel.last_message(now).map(ms);
-            row.resyncs = Some(kernel.resyncs().dumps);
+            row.resyncs = Some(kernel.resyncs().lost);
+            row.dumps = Some(kernel.resyncs().dumps);
             if let Some((why, took)) = &kernel.resyncs().last {
                 (row.resync_ms, row.resync_reason) = (Some(ms(*took)), why.clone());
             }

@@ -29,6 +29,8 @@ enum Reply {
     Broken(Vec<u8>, usize),
     /// The file, or the rest of it if the request names this validator.
     Tagged(Vec<u8>, &'static str),
+    /// The file, or the rest of it whatever validator the request names.
+    Careless(Vec<u8>, &'static str),
     Chunks(Vec<u8>),
     Redirect(String),
     Missing,
@@ -85,6 +87,10 @@ fn serve(
             }
             let most = if tag.is_empty() { bytes.len() / 2 } else { usize::MAX };
             (bytes, most)
+        }
+        Reply::Careless(bytes, of) => {
+            header = format!("\r\nETag: {of}");
+            (bytes, usize::MAX)
         }
         Reply::Missing => {
             return stream.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
@@ -146,6 +152,12 @@ impl Folder {
     }
 }
 
+/// These files, and beside each the note of where it is from.
+fn with_notes(names: &[impl ToString]) -> Vec<String> {
+    let names = names.iter().map(ToString::to_string);
+    names.flat_map(|name| [name.clone(), name + ".from"]).collect()
+}
+
 impl Drop for Folder {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
@@ -204,7 +216,7 @@ fn a_dump_and_its_updates_are_fetched_once() {
     ];
     let files = fetched(&program, &folder, &words);
     let names = names.map(|name| format!("rrc00.{name}"));
-    assert_eq!(folder.names(), names);
+    assert_eq!(folder.names(), with_notes(&names));
     for (n, (name, file)) in (1..).zip(names.iter().zip(&files)) {
         assert_eq!(folder.read(name), bytes(1000 * n));
         assert_eq!(
@@ -251,7 +263,7 @@ fn what_was_broken_off_is_continued() {
         std::fs::write(folder.0.join("f.part.from"), format!("{url}\n")).unwrap();
     };
     let files = fetched(&program, &folder, &[&url]);
-    assert!(folder.read("f") == all && folder.names() == ["f"], "{files:?}");
+    assert!(folder.read("f") == all && folder.names() == with_notes(&["f"]), "{files:?}");
     let ranges: Vec<String> = server.requests().into_iter().map(|(_, range)| range).collect();
     assert_eq!(ranges, ["", "bytes=100000-", "bytes=150000-"]);
     // What an earlier command left.
@@ -291,12 +303,69 @@ fn parts_of_two_files_are_not_joined() {
     let url = format!("{}/latest", server.base);
     fetched(&program, &folder, &[&url]);
     assert!(folder.read("latest") == new);
-    assert_eq!(folder.names(), ["latest"]);
+    assert_eq!(folder.names(), with_notes(&["latest"]));
     assert_eq!(server.requests()[1].1, "bytes=20000-");
     let other = format!("{}/other/latest", server.base);
     let (code, said) = refused(&program, &folder, &[&other]);
     assert!(code == Some(1) && said.contains("another file of 30000 bytes"), "{said}");
     assert!(folder.read("latest") == new);
+}
+
+/// Servers that send the rest of another file than the one that is wanted.
+#[test]
+fn a_server_that_ignores_the_condition_is_found_out() {
+    let Some(program) = program() else { return skip("a build of fingerpost") };
+    let (old, same_len, longer) = (bytes(40_000), vec![7; 40_000], vec![8; 50_000]);
+    let careless = |bytes: &[u8]| Reply::Careless(bytes.to_owned(), "\"2\"");
+    let files = [
+        (
+            "/tagged".to_owned(),
+            vec![Reply::Tagged(old.clone(), "\"1\""), careless(&same_len), careless(&same_len)],
+        ),
+        (
+            "/plain".to_owned(),
+            vec![
+                Reply::Broken(old, 20_000),
+                Reply::Whole(longer.clone()),
+                Reply::Whole(longer.clone()),
+            ],
+        ),
+    ];
+    let server = Server::start(files.into_iter().collect());
+    let folder = Folder::new("careless");
+    for (name, all) in [("tagged", same_len), ("plain", longer)] {
+        fetched(&program, &folder, &[&format!("{}/{name}", server.base)]);
+        assert!(folder.read(name) == all, "{name}");
+        let ranges: Vec<String> = server.requests().into_iter().map(|(_, range)| range).collect();
+        assert_eq!(ranges, ["", "bytes=20000-", ""], "{name}");
+    }
+}
+
+/// A file that is there is compared by what its note has, or by the length that the server states, if it does.
+#[test]
+fn a_file_that_is_there_is_not_refused_for_want_of_a_length() {
+    let Some(program) = program() else { return skip("a build of fingerpost") };
+    let all = bytes(10_000);
+    let files = [
+        ("/f".to_owned(), vec![Reply::Chunks(all.clone())]),
+        ("/other/f".to_owned(), vec![Reply::Whole(bytes(20_000))]),
+    ];
+    let server = Server::start(files.into_iter().collect());
+    let (folder, url) = (Folder::new("there"), format!("{}/f", server.base));
+    let first = fetched(&program, &folder, &[&url]);
+    assert_eq!(server.requests().len(), 1);
+    assert_eq!(fetched(&program, &folder, &[&url]), first);
+    assert_eq!(server.requests(), [], "its note has the URL");
+    let (code, said) = refused(&program, &folder, &[&format!("{}/other/f", server.base)]);
+    assert!(code == Some(1) && said.contains("another file of 10000 bytes"), "{said}");
+    std::fs::remove_file(folder.0.join("f.from")).unwrap();
+    server.requests();
+    assert_eq!(fetched(&program, &folder, &[&url]), first);
+    assert_eq!(server.requests().len(), 1, "it is from an unknown place");
+    // It is another one than the note is of.
+    std::fs::write(folder.0.join("f.from"), format!("{url}\n\n9999\n")).unwrap();
+    fetched(&program, &folder, &[&url]);
+    assert_eq!(server.requests().len(), 1);
 }
 
 #[test]
@@ -324,7 +393,7 @@ fn redirects_and_chunks_are_followed_and_another_checksum_is_refused() {
     }
     let left: Vec<String> =
         folder.names().into_iter().filter(|name| !name.contains(".part")).collect();
-    assert_eq!(left, ["a"]);
+    assert_eq!(left, with_notes(&["a"]));
 }
 
 /// `openssl s_server` over a folder. Killed when dropped.

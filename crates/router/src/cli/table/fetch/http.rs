@@ -140,19 +140,38 @@ pub(super) struct Reply {
     pub(super) start: u64,
     /// Bytes of the whole file, where the server states it.
     pub(super) len: Option<u64>,
-    /// What a request for the rest of this very file names (RFC 9110, 13.1.5), where the server sends one.
+    /// The strong validator of the file (RFC 9110, 8.8.3), where the server sends one. A time of modification is none: a
+    /// file may change twice in a second.
     pub(super) validator: Option<String>,
     pub(super) body: Body,
 }
 
-/// Requests a file from byte `from` on, or all of it if it is not that of `validator` any more.
+/// What of a file is there: so many bytes, of the file with this validator and length.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Known {
+    pub(super) have: u64,
+    pub(super) validator: Option<String>,
+    pub(super) len: Option<u64>,
+}
+
+impl Known {
+    /// Whether a reply may be of this file, as far as both are known. A server may ignore the condition of the request.
+    fn may_be(&self, validator: Option<&str>, len: Option<u64>) -> bool {
+        let of_other =
+            self.validator.as_deref().zip(validator).is_some_and(|(known, now)| known != now);
+        let has_other_len = self.len.zip(len).is_some_and(|(known, now)| known != now);
+        !of_other && !has_other_len
+    }
+}
+
+/// Requests what of a file is not there, or all of it if it is another file now.
 ///
 /// # Errors
 /// When there is no such file ([`ErrorKind::NotFound`]), or the server cannot be reached or refuses.
-pub(super) fn get(url: &Url, from: u64, validator: Option<&str>) -> io::Result<Reply> {
-    let mut url = url.clone();
+pub(super) fn get(url: &Url, known: &Known) -> io::Result<Reply> {
+    let (mut url, from) = (url.clone(), known.have);
     for _ in 0..=MOST_REDIRECTS {
-        let Head { status, words, fields, input } = request(&url, from, validator)?;
+        let Head { status, words, fields, input } = request(&url, known)?;
         let field = |name: &str| {
             let found = fields.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
             found.map(|(_, value)| value.as_str())
@@ -162,16 +181,20 @@ pub(super) fn get(url: &Url, from: u64, validator: Option<&str>) -> io::Result<R
         let range = field("content-range").and_then(|range| range.strip_prefix("bytes "));
         let (first, all) = range.and_then(|range| range.split_once('/')).unzip();
         let first = number(first.and_then(|range| range.split_once('-')).map(|(first, _)| first));
+        let validator = field("etag").filter(|tag| tag.starts_with('"')).map(str::to_owned);
         let (start, len) = match status {
             200 => (0, number(field("content-length"))),
-            206 if first == Some(from) => (from, number(all)),
+            206 | 416 if from > 0 && !known.may_be(validator.as_deref(), number(all)) => {
+                return get(&url, &Known::default());
+            }
+            206 if first == Some(from) => (from, number(all).or(known.len)),
             206 => return Err(io::Error::other("the server sent another range than requested")),
             416 if number(all) == Some(from) => {
                 let body = Body { input, left: Left::Bytes(0) };
                 return Ok(Reply { start: from, len: Some(from), validator: None, body });
             }
             // What is here is longer than the file there.
-            416 if from > 0 => return get(&url, 0, None),
+            416 if from > 0 => return get(&url, &Known::default()),
             301 | 302 | 303 | 307 | 308 => {
                 url = url.redirect(field("location").unwrap_or_default())?;
                 continue;
@@ -186,8 +209,6 @@ pub(super) fn get(url: &Url, from: u64, validator: Option<&str>) -> io::Result<R
             Some(bytes) => Left::Bytes(bytes),
             None => Left::All,
         };
-        let etag = field("etag").filter(|tag| tag.starts_with('"'));
-        let validator = etag.or(field("last-modified")).map(str::to_owned);
         return Ok(Reply { start, len, validator, body: Body { input, left } });
     }
     Err(io::Error::other("too many redirects"))
@@ -203,9 +224,10 @@ struct Head {
     input: Input,
 }
 
-fn request(url: &Url, from: u64, validator: Option<&str>) -> io::Result<Head> {
+fn request(url: &Url, known: &Known) -> io::Result<Head> {
     let mut stream = url.connect()?;
-    let same = validator.map_or(String::new(), |of| format!("If-Range: {of}\r\n"));
+    let from = known.have;
+    let same = known.validator.as_ref().map_or(String::new(), |of| format!("If-Range: {of}\r\n"));
     let range = if from > 0 { format!("Range: bytes={from}-\r\n{same}") } else { String::new() };
     let Url { host, port, path, .. } = url;
     let version = env!("CARGO_PKG_VERSION");

@@ -1,8 +1,9 @@
 //! `fingerpost table fetch`: files of the archives of route collectors, or of any URL.
 //!
 //! A file is written beside its place, as `FILE.part`, and renamed once it is whole. What an earlier try left is continued, if
-//! `FILE.part.from` has the same URL and the server still has the same file. Files of a collector begin with its name, as the
-//! archives give those of all collectors the same ones.
+//! `FILE.part.from` has the same URL and the server still has the same file: that with the noted validator and length. It is kept
+//! as `FILE.from`, so that nothing is requested for a file that is there and from the same URL. Files of a collector begin with its
+//! name, as the archives give those of all collectors the same ones.
 
 mod collector;
 mod http;
@@ -19,7 +20,7 @@ use sha2::{Digest, Sha256};
 use crate::cli::command::{Exit, Failure};
 use crate::cli::output::{Output, Report, message};
 use collector::Collector;
-use http::{Reply, Url};
+use http::{Known, Reply, Url};
 
 pub(super) const EXAMPLES: &str = "Examples:
   $ fingerpost table fetch --collector rrc00
@@ -125,43 +126,52 @@ impl Report for Files {
 /// Broken connections in a row, without a byte between them, after which a fetch fails.
 const MOST_FAILURES: u32 = 3;
 
-/// The part of a file that is there, and where it is from.
+/// The part of a file that is there, or all of it, and where it is from.
 struct Part {
     file: PathBuf,
-    /// The URL, and on a line behind it the validator of the file there.
+    /// Lines: the URL, the validator of the file there, its length. The latter two may be empty or missing.
     from: PathBuf,
 }
 
 impl Part {
     fn new(path: &Path) -> Self {
-        let beside = |end: &str| {
-            let mut path = path.as_os_str().to_owned();
-            path.push(end);
-            PathBuf::from(path)
-        };
-        Self { file: beside(".part"), from: beside(".part.from") }
+        Self::whole(&beside(path, ".part"))
     }
 
-    /// Bytes of the file at this URL that are there, and its validator.
-    fn of(&self, url: &Url) -> (u64, Option<String>) {
+    /// A file that is complete.
+    fn whole(path: &Path) -> Self {
+        Self { file: path.to_owned(), from: beside(path, ".from") }
+    }
+
+    /// What is there of the file at this URL.
+    fn of(&self, url: &Url) -> Known {
         let from = fs::read_to_string(&self.from).unwrap_or_default();
         let mut lines = from.lines();
         if lines.next() != Some(&*url.to_string()) {
-            return (0, None);
+            return Known::default();
         }
-        let len = fs::metadata(&self.file).map_or(0, |part| part.len());
-        (len, lines.next().map(str::to_owned))
+        let have = fs::metadata(&self.file).map_or(0, |part| part.len());
+        let validator = lines.next().filter(|line| !line.is_empty()).map(str::to_owned);
+        Known { have, validator, len: lines.next().and_then(|len| len.parse().ok()) }
     }
 
     /// Notes where the part is from.
-    fn note(&self, url: &Url, validator: Option<&str>) -> io::Result<()> {
-        fs::write(&self.from, format!("{url}\n{}", validator.unwrap_or_default()))
+    fn note(&self, url: &Url, validator: Option<&str>, len: Option<u64>) -> io::Result<()> {
+        let (validator, len) = (validator.unwrap_or_default(), len.map(|len| len.to_string()));
+        fs::write(&self.from, format!("{url}\n{validator}\n{}\n", len.unwrap_or_default()))
     }
 
     fn remove(&self) -> io::Result<()> {
         fs::remove_file(&self.file)?;
         fs::remove_file(&self.from)
     }
+}
+
+/// The file with this end of its name.
+fn beside(path: &Path, end: &str) -> PathBuf {
+    let mut path = path.as_os_str().to_owned();
+    path.push(end);
+    path.into()
 }
 
 fn fetch(
@@ -179,10 +189,10 @@ fn fetch(
     let (part, mut resumed_at) = (Part::new(&path), 0);
     let is_there = path.exists();
     if !is_there {
-        resumed_at = part.of(url).0;
+        resumed_at = part.of(url).have;
         transfer(url, &part, &name)?;
     } else if collector.is_none() && wanted.is_none() {
-        compare(url, &path)?;
+        compare(url, &Part::whole(&path))?;
     }
     let whole = if is_there { &path } else { &part.file };
     let (sha256, bytes) = sha256(whole)?;
@@ -194,42 +204,49 @@ fn fetch(
         return Err(io::Error::new(ErrorKind::InvalidData, what));
     }
     if !is_there {
+        part.note(url, part.of(url).validator.as_deref(), Some(bytes))?;
+        fs::rename(&part.from, Part::whole(&path).from)?;
         fs::rename(&part.file, &path)?;
-        fs::remove_file(&part.from)?;
     }
     let (file, url) = (path.display().to_string(), url.to_string());
     Ok(Fetched { file, url, bytes, resumed_at, sha256 })
 }
 
-/// Refuses a file that is there and is as long as another one: many URLs end in one name.
-fn compare(url: &Url, path: &Path) -> io::Result<()> {
-    let len = fs::metadata(path)?.len();
-    match http::get(url, len, None)?.len {
-        Some(there) if there == len => Ok(()),
-        _ => {
+/// Refuses a file that is there and is no such file as the URL has: many URLs end in one name. One from this URL is right, and
+/// one from an unknown place as far as its length is.
+fn compare(url: &Url, file: &Part) -> io::Result<()> {
+    let known = file.of(url);
+    if known.have > 0 && known.len == Some(known.have) {
+        return Ok(());
+    }
+    let have = fs::metadata(&file.file)?.len();
+    match http::get(url, &Known { have, ..Known::default() })?.len {
+        Some(there) if there != have => {
             let what = format!(
-                "another file of {len} bytes is {} already: remove it, or give another --out",
-                path.display()
+                "another file of {have} bytes is {} already: remove it, or give another --out",
+                file.file.display()
             );
             Err(io::Error::new(ErrorKind::AlreadyExists, what))
         }
+        _ => Ok(()),
     }
 }
 
 /// Fetches what of a file is not there yet.
 fn transfer(url: &Url, part: &Part, name: &str) -> io::Result<()> {
     let mut to = OpenOptions::new().append(true).create(true).open(&part.file)?;
-    to.set_len(part.of(url).0)?;
+    to.set_len(part.of(url).have)?;
     let mut failures = 0;
     loop {
-        let (have, validator) = part.of(url);
-        let validator = validator.filter(|validator| !validator.is_empty());
-        let reply = http::get(url, have, validator.as_deref());
-        let copied = reply.and_then(|reply| {
+        let known = part.of(url);
+        let have = known.have;
+        let copied = http::get(url, &known).and_then(|reply| {
             if reply.start == 0 {
-                part.note(url, reply.validator.as_deref())?;
+                // Bytes of another file are gone before there is a note of this one.
+                to.set_len(0)?;
+                part.note(url, reply.validator.as_deref(), reply.len)?;
             }
-            copy(reply, have, &mut to, name)
+            copy(reply, &mut to, name)
         });
         let Err(error) = copied else { return to.sync_all() };
         use ErrorKind::{ConnectionReset, TimedOut, UnexpectedEof, WouldBlock};
@@ -244,10 +261,7 @@ fn transfer(url: &Url, part: &Part, name: &str) -> io::Result<()> {
     }
 }
 
-fn copy(mut reply: Reply, have: u64, to: &mut File, name: &str) -> io::Result<()> {
-    if reply.start < have {
-        to.set_len(reply.start)?;
-    }
+fn copy(mut reply: Reply, to: &mut File, name: &str) -> io::Result<()> {
     let mut progress = Progress::new();
     progress.bytes(name, reply.start, reply.len);
     let mut at = reply.start;

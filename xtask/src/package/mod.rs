@@ -83,6 +83,11 @@ pub(crate) fn package(args: &[String]) -> Result<()> {
     let out = out.canonicalize()?;
     let work = sh::scratch(&format!("package-{}", std::process::id()))?;
     let epoch = epoch()?;
+    if options.programs.is_none() {
+        // Folders of registries, whose paths are replaced, are made with the first package from there.
+        sh::run(&mut sh::command("cargo fetch --locked --quiet"))?;
+    }
+    let paths = paths::Paths::of_host()?;
     for kind in &options.kinds {
         let programs = match (&options.programs, kind.as_str()) {
             (Some(folder), _) => folder.clone(),
@@ -90,9 +95,9 @@ pub(crate) fn package(args: &[String]) -> Result<()> {
                 let target = static_target();
                 // Without the TLS library, whose C takes a compiler for that target.
                 let words = format!("{} --no-default-features --target {target}", test::RELEASE);
-                built(&words, &target)?
+                built(&words, &target, &paths)?
             }
-            (None, _) => built(test::RELEASE, "")?,
+            (None, _) => built(test::RELEASE, "", &paths)?,
         };
         let root = work.join(kind);
         let packed = Packed {
@@ -102,7 +107,11 @@ pub(crate) fn package(args: &[String]) -> Result<()> {
             out: &out,
             work: &work,
         };
-        stage(&programs, &root, kind == "rpm")?;
+        for found in stage(&programs, &root, kind == "rpm", &paths)? {
+            // Other programs are packed as they are.
+            ensure!(options.programs.is_some(), "{found}");
+            println!("{found}");
+        }
         let file = match kind.as_str() {
             "deb" => packed.deb(&root)?,
             "rpm" => packed.rpm(&root)?,
@@ -114,27 +123,12 @@ pub(crate) fn package(args: &[String]) -> Result<()> {
 }
 
 /// Builds the programs without the paths of this host; returns their folder.
-///
-/// # Errors
-/// When they cannot be built, or one of them has a path of this host.
-fn built(words: &str, target: &str) -> Result<PathBuf> {
-    let paths = paths::Paths::of_host()?;
+fn built(words: &str, target: &str, paths: &paths::Paths) -> Result<PathBuf> {
     // A folder of its own: other flags would build what lies in the usual one anew, and the next build once more.
     let mut build = sh::command(words);
     build.args(["--locked", "--target-dir", BUILD]);
-    sh::run(paths.hide(&mut build))?;
-    let folder = sh::root().join(BUILD).join(target).join("release");
-    for name in PROGRAMS {
-        let program = folder.join(name);
-        let stripped = sh::scratch("package-paths")?.join(name);
-        install(&program, &stripped, 0o755)?;
-        strip(&stripped)?;
-        let bytes = fs::read(&stripped).with_context(|| stripped.display().to_string())?;
-        if let Some(path) = paths.found_in(&bytes) {
-            bail!("{} has a path of this host: {path}", program.display());
-        }
-    }
-    Ok(folder)
+    sh::run(paths.hide(&mut build)?)?;
+    Ok(sh::root().join(BUILD).join(target).join("release"))
 }
 
 /// Removes debugging information. Names of functions stay, for what a crash prints.
@@ -152,8 +146,9 @@ fn epoch() -> Result<String> {
     }
 }
 
-/// Lays out what is installed.
-fn stage(programs: &Path, root: &Path, rpm: bool) -> Result<()> {
+/// Lays out what is installed. Returns which programs have a path of this host.
+fn stage(programs: &Path, root: &Path, rpm: bool, paths: &paths::Paths) -> Result<Vec<String>> {
+    let mut found = Vec::new();
     for name in PROGRAMS {
         let (from, to) = (programs.join(name), root.join("usr/bin").join(name));
         if name != PROGRAMS[0] && !from.is_file() {
@@ -163,6 +158,12 @@ fn stage(programs: &Path, root: &Path, rpm: bool) -> Result<()> {
         ensure!(from.is_file(), "{} is not there: {}", from.display(), test::RELEASE);
         install(&from, &to, 0o755)?;
         strip(&to)?;
+        let bytes = fs::read(&to).with_context(|| to.display().to_string())?;
+        found.extend(
+            paths
+                .found_in(&bytes)
+                .map(|path| format!("{} has a path of this host: {path}", from.display())),
+        );
     }
     let contrib = sh::root().join("contrib");
     for (from, to) in FILES {
@@ -184,7 +185,7 @@ fn stage(programs: &Path, root: &Path, rpm: bool) -> Result<()> {
             if rpm { path.replace("vendor-completions", "site-functions") } else { path.into() };
         write(&root.join(path), &script)?;
     }
-    Ok(())
+    Ok(found)
 }
 
 fn copyright() -> Result<String> {

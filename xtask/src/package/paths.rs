@@ -6,13 +6,13 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use crate::sh;
 
 /// Folders of this host, and what programs have in place of them.
 pub(super) struct Paths {
-    /// The more special one last: of those that match, the compiler takes the last.
+    /// The more special one last: of those that match, compilers of Rust and of C take the last.
     replaced: Vec<(PathBuf, String)>,
 }
 
@@ -20,13 +20,11 @@ impl Paths {
     /// Those of this checkout, of the packages of registries, and of the sources of the standard library.
     ///
     /// # Errors
-    /// When the packages cannot be fetched, or the compiler does not run.
+    /// When the compiler does not run.
     pub(super) fn of_host() -> Result<Self> {
         let home = std::env::home_dir();
         let cargo = std::env::var_os("CARGO_HOME").map(PathBuf::from);
         let cargo = cargo.or_else(|| Some(home.as_ref()?.join(".cargo")));
-        // Folders of registries are made with the first package from there.
-        sh::run(&mut sh::command("cargo fetch --locked --quiet"))?;
         let registries = cargo.as_deref().map(folders_of_registries).unwrap_or_default();
         let sysroot = sh::output(&mut sh::command("rustc --print sysroot"))?;
         let version = sh::output(&mut sh::command("rustc --version --verbose"))?;
@@ -60,16 +58,31 @@ impl Paths {
         self.replaced.iter().map(flag).collect()
     }
 
+    /// Flags of the C compiler. They are separated by blanks.
+    ///
+    /// # Errors
+    /// When a path has a blank.
+    fn c_flags(&self) -> Result<String> {
+        let mut flags = Vec::new();
+        for (from, to) in &self.replaced {
+            let from = from.display().to_string();
+            ensure!(
+                !from.contains(char::is_whitespace),
+                "{from:?} has a blank, which ends a flag of C"
+            );
+            flags.push(format!("-ffile-prefix-map={from}={to}"));
+        }
+        Ok(flags.join(" "))
+    }
+
     /// Has a build of Cargo replace them, in Rust and in C.
-    pub(super) fn hide<'a>(&self, build: &'a mut Command) -> &'a mut Command {
-        let c = self
-            .replaced
-            .iter()
-            .rev()
-            .map(|(from, to)| format!("-ffile-prefix-map={}={to}", from.display()));
+    ///
+    /// # Errors
+    /// When a path cannot stand in a flag.
+    pub(super) fn hide<'a>(&self, build: &'a mut Command) -> Result<&'a mut Command> {
         // Separated as no path is.
         build.env("CARGO_ENCODED_RUSTFLAGS", self.flags().join("\x1f"));
-        build.env_remove("RUSTFLAGS").env("CFLAGS", c.collect::<Vec<_>>().join(" "))
+        Ok(build.env_remove("RUSTFLAGS").env("CFLAGS", self.c_flags()?))
     }
 
     /// The first one that a program has.
@@ -151,6 +164,32 @@ mod tests {
         });
         fs::remove_dir_all(&scratch).unwrap();
         assert!(hosts[0] == hosts[1], "they differ");
+    }
+
+    /// A C file of a package that lies below the home folder has the name of its registry, not of the home folder.
+    #[test]
+    fn a_file_of_c_has_the_more_special_name() {
+        if sh::find("cc").is_none() {
+            return println!("skipped: needs a C compiler");
+        }
+        let scratch = sh::scratch("paths-of-c").unwrap();
+        let (home, object) = (scratch.join("home"), scratch.join("p.o"));
+        let package = home.join(".cargo/registry/src/index-1/p");
+        fs::create_dir_all(&package).unwrap();
+        let source = package.join("p.c");
+        fs::write(&source, "const char *f(void) { return __FILE__; }\n").unwrap();
+        let registries = folders_of_registries(&home.join(".cargo"));
+        let paths = Paths::new(&home.join("checkout"), &registries, [], Some(home));
+        let mut cc = Command::new("cc");
+        cc.args(paths.c_flags().unwrap().split(' ')).args(["-g", "-c", "-o"]).arg(&object);
+        assert!(cc.arg(&source).current_dir(&package).status().unwrap().success());
+        let compiled = fs::read(&object).unwrap();
+        fs::remove_dir_all(&scratch).unwrap();
+        assert_eq!(paths.found_in(&compiled), None);
+        let has = |text: &str| compiled.windows(text.len()).any(|window| window == text.as_bytes());
+        assert!(has("/registry/p/p.c"), "it has another name");
+        let blank = Paths::new(Path::new("/a b"), &[], [], None).c_flags().unwrap_err();
+        assert!(blank.to_string().contains("has a blank"), "{blank}");
     }
 
     #[test]

@@ -80,7 +80,7 @@ impl<'a> Line<'a> {
                     paths.push(LinePath { gateway, dev: None, weight: 0 });
                 }
                 "dev" => {
-                    let dev = Some(value("the name of a link")?);
+                    let dev = Some(link_name(value("the name of a link")?)?);
                     match paths.last_mut() {
                         None => paths.push(LinePath { gateway: None, dev, weight: 0 }),
                         Some(path) if path.dev.is_none() && path.weight == 0 => path.dev = dev,
@@ -131,6 +131,23 @@ pub fn verdict(word: &str) -> Option<Target> {
         "prohibit" => Some(Target::Prohibit),
         _ => None,
     }
+}
+
+/// Largest length of the name of a link (`IFNAMSIZ`, without the end of the text).
+const LONGEST_LINK_NAME: usize = 15;
+
+/// A name that a link may have in the kernel, whether or not one has it.
+fn link_name(name: &str) -> Result<&str, String> {
+    let odd = |c: char| c == '/' || c == ':' || c.is_whitespace();
+    if name.len() > LONGEST_LINK_NAME {
+        return Err(format!(
+            "no link is called `{name}`: a name has at most {LONGEST_LINK_NAME} bytes"
+        ));
+    }
+    if name.is_empty() || name == "." || name == ".." || name.contains(odd) {
+        return Err(format!("no link is called `{name}`: a name has no blank, `/` or `:`"));
+    }
+    Ok(name)
 }
 
 /// The address of a next router.
@@ -272,6 +289,20 @@ mod tests {
         assert_eq!(names, ["dev", "eth0", "eth1"]);
         let absent = |name: &str, n| (name.to_owned(), ABSENT_LINK + n);
         assert_eq!(links, [("eth0".to_owned(), 2), absent("dev", 0), absent("eth1", 2)]);
+    }
+
+    #[test]
+    fn a_device_has_a_name_that_links_may_have() {
+        let parse = |name: &'static str| {
+            Line::parse(["10.0.0.0/8", "dev", name], &[]).map(|line| line.paths[0].dev)
+        };
+        for name in ["a", "eth0.100", "fifteen-bytes-x", "é"] {
+            assert_eq!(parse(name), Ok(Some(name)));
+        }
+        for name in ["sixteen-bytes-xy", "a/b", "a:1", "a b", "", ".", ".."] {
+            let error = parse(name).unwrap_err();
+            assert!(error.starts_with(&format!("no link is called `{name}`")), "{error}");
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod log;
 mod merge;
 mod mistakes;
 mod neighbor;
+mod routes;
 mod size;
 mod store;
 mod tcp;
@@ -25,10 +26,10 @@ use fingerpost_lpm::input::{self, MOST_STREAM_BYTES};
 use fingerpost_packet::feature::{FeatureSettings, Mistake as Wrong};
 use fingerpost_route::fib::FibOptions;
 use fingerpost_route::netlink::route::PROTOCOL_FINGERPOST;
+use fingerpost_route::source::Transport;
 use fingerpost_route::source::mrt::Speed;
 use fingerpost_route::source::table::PeerChoice;
 use fingerpost_route::source::words::unknown;
-use fingerpost_route::source::{SourceError, SourceSpec, Transport, line};
 use serde::Deserialize;
 
 pub(crate) use cluster::Cluster;
@@ -38,7 +39,7 @@ pub(crate) use groups::Groups;
 pub(crate) use listen::Listen;
 pub(crate) use log::LogConfig;
 pub(crate) use merge::merged;
-use mistakes::{Document, MOST, Mistake};
+use mistakes::{Document, Mistake};
 pub(crate) use neighbor::StaticNeighbor;
 pub(crate) use size::Size;
 pub(crate) use tcp::ListenConfig;
@@ -700,50 +701,6 @@ impl Config {
         wrong
     }
 
-    /// Fixed routes, one by one, as the source itself will read them, and files that are not there.
-    fn check_routes(&self, links: &[(String, u32)]) -> Vec<Wrong> {
-        let kind = fingerpost_route::source::find("fixed").expect("it is in the registry");
-        let mut wrong = self.check_feature_files();
-        wrong.extend(self.control.check());
-        for (i, source) in self.source.iter().enumerate() {
-            let further = source.updates.iter().enumerate();
-            let further = further.map(|(at, path)| (format!("updates.{at}"), path));
-            for (key, path) in source.path.iter().map(|path| ("path".into(), path)).chain(further) {
-                if let Err(error) = readable(path) {
-                    let what = format!("{}: {error}", path.display());
-                    wrong.push(Wrong::new(format!("source.{i}.{key}"), what));
-                }
-            }
-            let mut spec = SourceSpec { links: links.to_vec(), ..SourceSpec::default() };
-            // A link that is not there may appear: its routes wait.
-            line::add_absent_links(&source.routes, &mut spec.links);
-            let mut open = |routes: &[String]| {
-                spec.routes = routes.to_vec();
-                (kind.open)(&spec).err()
-            };
-            let before = wrong.len();
-            for (at, route) in source.routes.iter().enumerate() {
-                // No more are reported, and each is compared with the names of all links.
-                if wrong.len() >= MOST {
-                    break;
-                }
-                if let Some(error) = open(std::slice::from_ref(route)) {
-                    let what = match error {
-                        SourceError::Syntax { what, .. } => format!("`{route}`: {what}"),
-                        error => error.to_string(),
-                    };
-                    wrong.push(Wrong::new(format!("source.{i}.routes.{at}"), what));
-                }
-            }
-            // Each is right by itself: do they go together?
-            if wrong.len() == before && !source.routes.is_empty() {
-                let together = open(&source.routes).map(|error| error.to_string());
-                wrong.extend(together.map(|what| Wrong::new(format!("source.{i}.routes"), what)));
-            }
-        }
-        wrong
-    }
-
     /// Section of an interface, by its name.
     pub(crate) fn of(&self, name: &str) -> Option<&Interface> {
         self.interface.iter().find(|interface| interface.name == name)
@@ -882,19 +839,6 @@ mod tests {
         ]) {
             assert!(line.starts_with(words), "{said}");
         }
-    }
-
-    #[test]
-    fn fixed_routes_are_checked_where_they_stand() {
-        let text = "[[source]]\nkind = \"fixed\"\nroutes = [\n \"10.0.0.0/8 via 192.0.2.1\",\n \
-                    \"10.0.0.1/8 via 192.0.2.1\",\n \"10.1.0.0/16 dev eth9\",\n \"10.2.0.0/16\"]\n";
-        let links = [("eth0".to_owned(), 2)];
-        let errors = Config::of_text(Path::new("r.toml"), text, Some(&links)).unwrap_err();
-        let said: Vec<String> = errors.iter().map(ToString::to_string).collect();
-        assert!(said[0].starts_with("r.toml:5: ") && said[0].contains("bits set"), "{said:?}");
-        assert!(said[1].starts_with("r.toml:7: ") && said[1].contains("where to?"), "{said:?}");
-        assert_eq!(said.len(), 2);
-        assert!(Config::of_text(Path::new("r.toml"), text, None).is_ok());
     }
 
     #[test]

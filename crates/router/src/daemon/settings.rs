@@ -31,9 +31,11 @@ pub(crate) struct RunOptions {
 
 impl RunOptions {
     /// A message for each interface that is named, by `--only` or by the file, and that no link of this network namespace
-    /// is called: it may still appear.
+    /// is called, and for each that static routes name: it may still appear.
     pub(super) fn missing(&self, control: &Control) -> Vec<String> {
-        let known: Vec<&str> = control.links().map(|(_, _, state)| &*state.name).collect();
+        let links: Vec<(String, u32)> =
+            control.links().map(|(link, _, state)| (state.name.to_string(), link)).collect();
+        let known: Vec<&str> = links.iter().map(|(name, _)| &**name).collect();
         let named =
             self.said.only.iter().chain(self.config.interface.iter().map(|known| &known.name));
         let named: BTreeSet<&str> = named.map(|name| &**name).collect();
@@ -44,6 +46,7 @@ impl RunOptions {
                     .map_or(String::new(), |other| format!(": did you mean {other}?"));
                 format!("{name}: no such interface; it is taken over when it appears{hint}")
             })
+            .chain(self.config.absent_links(&links))
             .collect()
     }
 }

@@ -15,8 +15,8 @@ pub(super) const EXAMPLES: &str = "Examples:
   $ fingerpost config check router.toml
   $ fingerpost config check router.toml --json
 
-Every error is printed with its line. Fixed routes may name the interfaces that this host has at \
-present.";
+Every error is printed with its line. An interface that static routes name and that this host does not have at \
+present is a warning: the routes wait for it.";
 
 #[derive(Args)]
 pub(super) struct Arguments {
@@ -30,8 +30,11 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     let text = input::read_text_or_stdin(file).map_err(|error| {
         Failure::outside(error.kind(), format_args!("{}: {error}", file.display()))
     })?;
-    let read = Config::of_text(file, &text, Some(&interfaces()));
-    let read = read.inspect(|config| config.former_name_warnings(file).for_each(message));
+    let interfaces = interfaces();
+    let read = Config::of_text(file, &text, Some(&interfaces)).inspect(|config| {
+        config.former_name_warnings(file).for_each(message);
+        config.absent_links(&interfaces).iter().for_each(message);
+    });
     let errors = read.and_then(|config| config.check_lists(file, &text)).err().unwrap_or_default();
     let rows = errors.iter().map(Mistake::from).collect();
     output.print(&Checked { file: file.display().to_string(), errors: rows })?;

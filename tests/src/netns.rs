@@ -364,6 +364,15 @@ impl Router {
         serde_json::from_str(&answer).expect("the answer is JSON")
     }
 
+    /// The row of a source; null where there is no such source.
+    ///
+    /// # Panics
+    /// When the router does not reply.
+    pub fn source(&self, name: &str) -> serde_json::Value {
+        let all: Vec<serde_json::Value> = self.ask("source show");
+        all.into_iter().find(|source| source["name"] == name).unwrap_or_default()
+    }
+
     /// Requests a list, whose reply is JSON lines.
     ///
     /// # Panics

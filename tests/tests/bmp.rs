@@ -117,11 +117,6 @@ fn wait_for(router: &Router, what: &str, want: &Routes) {
     }
 }
 
-fn source(router: &Router) -> Value {
-    let all: Vec<Value> = router.ask("source show");
-    all.into_iter().find(|source| source["name"] == "bmp").unwrap_or(Value::Null)
-}
-
 /// One at a time: two of them load whole tables in a soak.
 static ALONE: Mutex<()> = Mutex::new(());
 
@@ -144,7 +139,7 @@ fn the_best_paths_of_two_peers_are_the_routes() {
 
     let (all, half) = (ROUTES, ROUTES / 2);
     wait_for(&router, "both peers", &expected([0..all, half..all + half]));
-    assert_eq!(source(&router)["errors"], 0, "{:#?}", source(&router));
+    assert_eq!(router.source("bmp")["errors"], 0, "{:#?}", router.source("bmp"));
 
     // Its routes go with a peer, and those of the other one take their place.
     near.kill();
@@ -160,7 +155,7 @@ fn the_best_paths_of_two_peers_are_the_routes() {
     wait_for(&router, "the routes of before", &expected([0..all, half..all + half]));
     frr.restart("bgpd", bgpd(), options);
     wait_for(&router, "the second peer alone", &expected([0..0, half..all + half]));
-    let said = source(&router);
+    let said = router.source("bmp");
     assert_eq!((&said["resyncs"], &said["in_sync"]), (&1.into(), &true.into()), "{said:#}");
     drop(frr);
     router.stop();
@@ -226,7 +221,7 @@ fn a_table_of_gobgp() {
     let mut gobgp = GoBgp::start(&line.router);
     wait_for(&router, "the table", &by_peer(&table[tenth..]));
     println!("{} routes after {:.1} s", table.len() - tenth, began.elapsed().as_secs_f64());
-    assert_eq!(source(&router)["errors"], 0, "{:#?}", source(&router));
+    assert_eq!(router.source("bmp")["errors"], 0, "{:#?}", router.source("bmp"));
     let flows = if of_soak.is_zero() { 100 } else { 5_000 };
     own_every_address(&line.destination, "d0");
     let (hosts4, hosts6) = zebra::hosts(&table[tenth..]);
@@ -288,15 +283,15 @@ fn a_table_of_bgpd_beside_the_kernel() {
     let words = format!("{} --path graph", config.path().display());
     let began = Instant::now();
     let router = Router::start(&line.router, &words, 2);
-    while source(&router)["routes"] != table.len() as u64 {
-        assert!(Instant::now() < until, "{:#?}", source(&router));
+    while router.source("bmp")["routes"] != table.len() as u64 {
+        assert!(Instant::now() < until, "{:#?}", router.source("bmp"));
         std::thread::sleep(Duration::from_millis(200));
     }
     let taken = began.elapsed();
     let [taken, in_kernel] = [taken, in_kernel].map(|time| time.as_secs_f64());
     println!("{} routes by BMP after {taken:.1} s, in the kernel {in_kernel:.1} s", table.len());
     wait_for(&router, "each route", &by_peer(&table));
-    assert_eq!(source(&router)["errors"], 0, "{:#?}", source(&router));
+    assert_eq!(router.source("bmp")["errors"], 0, "{:#?}", router.source("bmp"));
     own_every_address(&line.destination, "d0");
     let (v4, v6) = zebra::hosts(&table);
     for hosts in [v4, v6] {
@@ -334,8 +329,10 @@ fn a_new_session_waits_for_the_routes_behind_the_policy() {
     let mut again = Monitored::connect(&socket(&line));
     before(&mut again);
     let since = Instant::now();
-    while source(&router)["sessions"] != 2 || source(&router)["messages"].as_u64() < Some(10) {
-        assert!(since.elapsed() < patience(LONGEST), "{}", source(&router));
+    while router.source("bmp")["sessions"] != 2
+        || router.source("bmp")["messages"].as_u64() < Some(10)
+    {
+        assert!(since.elapsed() < patience(LONGEST), "{}", router.source("bmp"));
     }
     assert_eq!(routes(&router), both, "{:#?}", router.said());
     announce(&mut again, 1, "100.64.0.0/24", near, 1);
@@ -434,10 +431,10 @@ fn lists_of_alternatives_beyond_the_bound_are_counted() {
     let until = Instant::now() + patience(LONGEST);
     let rows = loop {
         let rows: Vec<Value> = router.ask("nexthop show");
-        if rows.iter().any(|row| row["shortened"] != 0) && source(&router)["in_sync"] == true {
+        if rows.iter().any(|row| row["shortened"] != 0) && router.source("bmp")["in_sync"] == true {
             break rows;
         }
-        assert!(Instant::now() < until, "{} next hops, {:#}", rows.len(), source(&router));
+        assert!(Instant::now() < until, "{} next hops, {:#}", rows.len(), router.source("bmp"));
         std::thread::sleep(Duration::from_millis(200));
     };
     let ranked = rows.iter().filter(|row| row["type"] == "ranked").count();
@@ -475,7 +472,7 @@ fn what_is_too_much_is_dropped_and_counted() {
         }
     }
     wait_for(&router, "as many prefixes as may be", &by_peer(&all[..75]));
-    let shown = source(&router);
+    let shown = router.source("bmp");
     // Of the first 75 prefixes both paths; no path of the other 45; a peer, and a message of it for each prefix.
     assert_eq!(shown["errors"], 2 * 45 + 1 + 120, "{shown:#}");
     let error = shown["last_error"].as_str().unwrap_or_default();

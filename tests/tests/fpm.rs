@@ -51,8 +51,7 @@ impl Lab {
 
     /// The row of a source.
     fn source(&self, name: &str) -> Value {
-        let all: Vec<Value> = self.router.ask("source show");
-        all.into_iter().find(|source| source["name"] == name).unwrap_or(Value::Null)
+        self.router.source(name)
     }
 
     fn wait_for(&self, what: &str, done: impl Fn() -> bool) {

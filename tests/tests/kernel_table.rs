@@ -19,30 +19,6 @@ const LONGEST: Duration = Duration::from_secs(120);
 /// Own addresses of the neighbor, and those of the router.
 const SESSIONS: [(&str, &str); 2] = [("10.0.2.2", "10.0.2.1"), ("fd02::2", "fd02::1")];
 
-/// Times of the first and of the last route.
-#[derive(Default)]
-struct Transfer {
-    first: Option<Duration>,
-    last: Option<Duration>,
-}
-
-impl Transfer {
-    fn note(&mut self, began: Instant, has: usize, all: usize) {
-        if has > 0 {
-            self.first.get_or_insert(began.elapsed());
-        }
-        if has == all {
-            self.last.get_or_insert(began.elapsed());
-        }
-    }
-
-    fn words(&self) -> String {
-        let seconds = |time: Option<Duration>| time.unwrap_or_default().as_secs_f64();
-        let (first, last) = (seconds(self.first), seconds(self.last));
-        format!("first route after {first:.1} s, last {:.1} s later", last - first)
-    }
-}
-
 #[test]
 fn a_table_of_bird_by_the_kernel() {
     let Some(line) = Line::new(&["bird", "birdc"]) else { return };
@@ -56,10 +32,8 @@ fn a_table_of_bird_by_the_kernel() {
     let config = Configuration::new(r, "[[source]]\nkind = \"kernel\"\n");
     let router = Router::start(r, &format!("{} --path graph", config.path().display()), 2);
     let of_kernel = || {
-        let sources: Vec<Value> = router.ask("source show");
-        let routes = sources.iter().find(|source| source["name"] == "kernel");
-        let routes = routes.and_then(|source| source["routes"].as_u64()).unwrap_or(0);
-        usize::try_from(routes).expect("a count of routes")
+        usize::try_from(router.source("kernel")["routes"].as_u64().unwrap_or(0))
+            .expect("a count of routes")
     };
     let before = of_kernel();
     let neighbor = bird::speaker(table.iter().cloned(), &SESSIONS);
@@ -68,14 +42,21 @@ fn a_table_of_bird_by_the_kernel() {
     let began = Instant::now();
     let _bird = Bird::start(r, &bird::learner(&sessions));
     let until = began + patience(LONGEST.max(soak(Duration::ZERO)));
-    let mut transfer = Transfer::default();
-    while transfer.last.is_none() {
+    let mut first = None;
+    loop {
         let has = of_kernel().saturating_sub(before);
-        transfer.note(began, has, table.len());
+        first = first.or((has > 0).then(Instant::now));
+        if has == table.len() {
+            break;
+        }
         assert!(Instant::now() < until, "{has} of {}: {:#?}", table.len(), router.said());
         std::thread::sleep(Duration::from_millis(100));
     }
-    println!("{} routes of BIRD by the kernel: {}", table.len(), transfer.words());
+    let (first, last) = (first.expect("a table has routes") - began, began.elapsed());
+    println!(
+        "{} routes of BIRD by the kernel in {last:.1?}, the first after {first:.1?}",
+        table.len()
+    );
 
     // Each as the kernel has it, by its neighbor.
     let rows: Vec<Value> = router.ask_lines("route show --source kernel");

@@ -358,10 +358,7 @@ fn recorded_updates_are_replayed_in_their_time() {
     );
     let config = Configuration::new(&line.router, &text);
     let router = Router::start(&line.router, &config.path().display().to_string(), 2);
-    let source = || {
-        let all: Vec<Value> = router.ask("source show");
-        all.into_iter().find(|source| source["name"] == "mrt").unwrap()
-    };
+    let source = || router.source("mrt");
     let until = Instant::now() + patience(Duration::from_secs(20));
     let row = loop {
         let row = source();

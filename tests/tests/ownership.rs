@@ -77,11 +77,6 @@ fn wait_for(router: &Router, namespace: &str, want: &[&str]) {
     }
 }
 
-fn source(router: &Router, name: &str) -> Value {
-    let all: Vec<Value> = router.ask("source show");
-    all.into_iter().find(|source| source["name"] == name).unwrap_or(Value::Null)
-}
-
 #[test]
 fn static_routes_are_the_kernels_too_and_no_other_route_is_touched() {
     let Some(line) = Line::new(&["ping"]) else { return };
@@ -120,7 +115,7 @@ fn static_routes_are_the_kernels_too_and_no_other_route_is_touched() {
     ];
     wait_for(&router, r, &want);
     // The one whose place is taken is refused, counted and named.
-    let fixed = source(&router, "fixed");
+    let fixed = router.source("fixed");
     assert_eq!((&fixed["exported"], &fixed["export_refused"]), (&7.into(), &1.into()), "{fixed:#}");
     let why =
         "cannot set route 203.0.113.0/24: another program has a route of that prefix and metric";
@@ -193,7 +188,7 @@ fn a_static_route_follows_its_link_by_name() {
     ];
     wait_for(&router, r, &without);
     let waits = "no such interface yet: late0; routes that wait: 1";
-    assert_eq!(source(&router, "fixed")["last_error"], waits);
+    assert_eq!(router.source("fixed")["last_error"], waits);
     for _ in 0..2 {
         ip(&format!("-n {r} link add late0 type veth peer name late1"));
         ip(&format!("-n {r} addr add 10.9.0.1/24 dev late0"));
@@ -202,7 +197,7 @@ fn a_static_route_follows_its_link_by_name() {
         wait_for(&router, r, &with);
         let rows: Vec<Value> = router.ask_lines("route show --source fixed");
         assert_eq!(rows.len(), 2, "{rows:#?}");
-        assert_eq!(source(&router, "fixed")["last_error"], "");
+        assert_eq!(router.source("fixed")["last_error"], "");
         ip(&format!("-n {r} link del late0"));
         wait_for(&router, r, &without);
     }

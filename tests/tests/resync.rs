@@ -50,10 +50,7 @@ fn no_route_is_missing_when_messages_are_lost() {
     let text = "[[source]]\nkind = \"kernel\"\nreceive_buffer_kib = 4\n";
     std::fs::write(&config, text).expect("the temporary folder can be written");
     let router = Router::start(&line.router, &format!("{} --path graph", config.display()), 2);
-    let kernel = || {
-        let rows: Vec<Value> = router.ask("source show");
-        rows.into_iter().find(|row| row["name"] == "kernel").expect("it is a source")
-    };
+    let kernel = || router.source("kernel");
     // So small a buffer may be full at the start already.
     let before = kernel()["resyncs"].as_u64();
     // Three fifths are new routes; a fifth of the changes leads some of them elsewhere, and a fifth takes others away.
@@ -139,10 +136,7 @@ fn a_silent_loss_is_found_and_changes_under_way_are_none() {
     let filter = |word: &str| {
         run(r, &format!("python3 {} {} {word}", script.display(), router.pid()));
     };
-    let kernel = || {
-        let rows: Vec<Value> = router.ask("source show");
-        rows.into_iter().find(|row| row["name"] == "kernel").expect("it is a source")
-    };
+    let kernel = || router.source("kernel");
     let number = |name: &str| kernel()[name].as_u64().expect("a count");
     let wait = |what: &str, done: &dyn Fn() -> bool| {
         let begun = Instant::now();

@@ -17,7 +17,7 @@ pub(super) struct Paths {
 }
 
 impl Paths {
-    /// Those of this checkout, of the packages of registries, and of the sources of the standard library.
+    /// Paths of this checkout, of the packages of registries, and of the sources of the standard library.
     ///
     /// # Errors
     /// When the compiler does not run.
@@ -75,7 +75,7 @@ impl Paths {
         Ok(flags.join(" "))
     }
 
-    /// Has a build of Cargo replace them, in Rust and in C.
+    /// Has a build of Cargo replace the paths, in Rust and in C.
     ///
     /// # Errors
     /// When a path cannot stand in a flag.
@@ -85,7 +85,7 @@ impl Paths {
         Ok(build.env_remove("RUSTFLAGS").env("CFLAGS", self.c_flags()?))
     }
 
-    /// The first one that a program has.
+    /// The first of the paths that a program has.
     pub(super) fn found_in(&self, program: &[u8]) -> Option<String> {
         let mut found = self.replaced.iter().filter_map(|(folder, _)| {
             let path = format!("{}/", folder.display());

@@ -24,7 +24,7 @@ pub struct AsNumbers {
 }
 
 impl AsNumbers {
-    /// Those of a file.
+    /// Reads the table of a file.
     ///
     /// # Errors
     /// What is wrong with it, with its name and the number of the line.

@@ -15,6 +15,7 @@ mod packet_path;
 mod privilege;
 mod registry;
 mod service;
+mod stamp;
 #[allow(unsafe_code, reason = "system calls; its invariants are numbered there")]
 mod sys;
 mod syscalls;

@@ -35,7 +35,6 @@ pub(crate) mod server;
 pub(crate) mod session;
 pub(crate) mod socket;
 pub(crate) mod source_filters;
-pub(crate) mod stamp;
 pub(crate) mod streams;
 pub(crate) mod tcp;
 #[cfg(feature = "tls")]

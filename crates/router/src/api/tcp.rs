@@ -21,8 +21,8 @@ use tracing::{info, warn};
 
 use super::error::{ApiError, Code};
 use super::page;
-use super::stamp::Stamps;
 use super::tls::Tls;
+use crate::stamp::Stamps;
 use crate::sys;
 
 /// Longest time for which a client may leave what was sent to it unread.

@@ -19,8 +19,8 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tracing::{info, warn};
 
-use super::stamp::Stamps;
 use super::tcp::TlsFiles;
+use crate::stamp::Stamps;
 
 /// What the server presents, and what it demands of clients.
 #[derive(Debug)]

@@ -10,8 +10,8 @@ use std::time::Instant;
 use fingerpost_packet::feature::sampling::AsNumbers;
 use tracing::{info, warn};
 
-use crate::api::stamp::Stamps;
 use crate::privilege;
+use crate::stamp::Stamps;
 
 /// The tables in use, one a file.
 #[derive(Default)]

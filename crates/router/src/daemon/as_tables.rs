@@ -1,6 +1,7 @@
 //! Tables of AS numbers for samples: read beside the control thread, and read again when their file changes.
 //!
-//! What was read before is used until then, and stays in use where the changed file makes no sense.
+//! What was read before is used until then, and stays in use where the changed file makes no sense. The control thread itself
+//! looks whether a file has changed, by a system call a file and second.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -13,7 +14,7 @@ use tracing::{info, warn};
 use crate::privilege;
 use crate::stamp::Stamps;
 
-/// The tables in use, one a file.
+/// Tables of AS numbers in use, one a file.
 #[derive(Default)]
 pub(super) struct AsTables(Vec<AsTable>);
 
@@ -21,7 +22,7 @@ struct AsTable {
     file: String,
     stamps: Stamps,
     numbers: Option<AsNumbers>,
-    /// What a thread is reading.
+    /// The table that a thread is reading.
     coming: Option<Receiver<Result<AsNumbers, String>>>,
     began: Instant,
 }
@@ -107,8 +108,12 @@ impl AsTable {
     }
 
     fn failed(&self, what: &str) {
-        let kept = if self.numbers.is_some() { ": those of before are used" } else { "" };
-        warn!(target: "sampling", "no AS numbers of {what}{kept}");
+        let then = if self.numbers.is_some() {
+            "the previous table stays in use"
+        } else {
+            "samples have no AS numbers"
+        };
+        warn!(target: "sampling", "AS table {what}; {then}");
     }
 }
 

@@ -51,28 +51,13 @@ pub(super) struct Seen<'a> {
     pub(super) uptime: Duration,
 }
 
-/// The collectors in use.
+/// Reports to the collectors in use.
 #[derive(Default)]
 pub(super) struct Reports {
     sinks: Vec<Sink>,
     as_tables: AsTables,
-    sums: Sums,
-}
-
-/// When the counts of the XDP datapath were summed up last.
-#[derive(Default)]
-struct Sums(Option<Instant>);
-
-impl Sums {
-    /// Whether they are wanted: where counters are due, or for a sample where the last sums are old. They are made then.
-    fn are_due(&mut self, now: Instant, counters: bool) -> bool {
-        let old = self.0.is_none_or(|last| now.saturating_duration_since(last) >= BETWEEN_SUMS);
-        let due = counters || old;
-        if due {
-            self.0 = Some(now);
-        }
-        due
-    }
+    /// When the counts of the XDP datapath were summed up last.
+    summed: Option<Instant>,
 }
 
 /// One collector.
@@ -113,14 +98,15 @@ impl Reports {
             return;
         };
         self.follow(sampling.collectors(), now);
-        let Self { sinks, as_tables, sums } = self;
+        let Self { sinks, as_tables, summed } = self;
         as_tables.turn();
         let time = time(seen.uptime);
         sinks.iter_mut().for_each(|sink| sink.open(now));
         let mut world = World::new(seen, &sampling);
         let counters = sinks.iter().any(|sink| sink.next_counters <= now);
-        if counters && sums.are_due(now, true) {
+        if counters {
             seen.features.note_sampled();
+            *summed = Some(now);
         }
         let counters = if counters { world.counters() } else { Vec::new() };
         for sink in sinks.iter_mut().filter(|sink| sink.next_counters <= now) {
@@ -153,8 +139,9 @@ impl Reports {
         let taken = sampling.take(MOST, &mut report);
         if let Some(forwarder) = seen.interfaces.forwarder() {
             forwarder.take_samples(MOST - taken, |sample| {
-                if sums.are_due(now, false) {
+                if is_old(*summed, now) {
                     seen.features.note_sampled();
+                    *summed = Some(now);
                 }
                 report(sample);
             });
@@ -258,6 +245,11 @@ impl Sink {
             warn!(target: "sampling", "samples are not sent to {}: {error}", self.collector);
         }
     }
+}
+
+/// Whether the last sums are too old for a sample, or there are none.
+fn is_old(summed: Option<Instant>, now: Instant) -> bool {
+    summed.is_none_or(|last| now.saturating_duration_since(last) >= BETWEEN_SUMS)
 }
 
 fn time(uptime: Duration) -> Now {
@@ -411,14 +403,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_of_xdp_are_summed_up_when_they_are_wanted() {
-        let (mut sums, begin) = (Sums::default(), Instant::now());
-        let at = |turn: u32| begin + turn * Duration::from_millis(10);
-        // Counters each second: the turns between have no sums.
-        let due = (0..300).filter(|turn| turn % 100 == 0 && sums.are_due(at(*turn), true));
-        assert_eq!(due.count(), 3);
-        // With samples in each turn, ten times a second.
-        let due = (300..400).filter(|turn| sums.are_due(at(*turn), false));
-        assert_eq!(due.count(), 10);
+    fn sums_are_made_ten_times_a_second_while_there_are_samples() {
+        let (mut summed, begin) = (None, Instant::now());
+        let turns = (0..100).map(|turn: u32| begin + turn * Duration::from_millis(10));
+        let sums = turns.filter(|now| {
+            let old = is_old(summed, *now);
+            summed = if old { Some(*now) } else { summed };
+            old
+        });
+        assert_eq!(sums.count(), 10);
     }
 }

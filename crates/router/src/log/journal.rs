@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use super::line::{Line, priority};
+use super::line::{Line, escaped, priority};
 
 /// Where the journal listens.
 const SOCKET: &str = "/run/systemd/journal/socket";
@@ -57,7 +57,8 @@ impl Journal {
 fn datagram(line: &Line<'_>) -> Vec<u8> {
     let Line { level, target, message, fields } = line;
     let mut all = Vec::new();
-    put(&mut all, "MESSAGE", message);
+    // journalctl shows it as it is on a terminal.
+    put(&mut all, "MESSAGE", &escaped(message));
     put(&mut all, "PRIORITY", &priority(*level).to_string());
     put(&mut all, "SYSLOG_IDENTIFIER", "fingerpost");
     put(&mut all, "FINGERPOST_TARGET", target);

@@ -13,7 +13,7 @@ use tracing::Level;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Format {
-    /// `TIME fingerpost: LEVEL TARGET: MESSAGE`.
+    /// A line for people, `TIME fingerpost: LEVEL TARGET: MESSAGE`.
     #[default]
     Text,
     /// A JSON object with `time`, `level`, `target`, `message` and the numbers of the event.
@@ -88,9 +88,7 @@ impl Line<'_> {
             Format::Text | Format::Journald => {
                 text += target;
                 text += ": ";
-                for c in message.chars() {
-                    if c.is_control() { text.extend(c.escape_default()) } else { text.push(c) }
-                }
+                text += &escaped(message);
             }
             Format::Json => {
                 let document = Document { time: rfc3339(time), level, target, message, fields };
@@ -100,6 +98,15 @@ impl Line<'_> {
         text.push('\n');
         text
     }
+}
+
+/// A text without control characters: these are written as in Rust.
+pub(super) fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() { escaped.extend(c.escape_default()) } else { escaped.push(c) }
+    }
+    escaped
 }
 
 /// Priority of syslog(3).

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! event! -- levels.rs (is it wanted?) -- limit.rs (does it repeat?) -- line.rs (text, JSON, priority) -- standard error
-//!                                                                  \\- journal.rs (fields) ------------ the journal
+//!                                                                  \- journal.rs (fields) ------------ the journal
 //! ```
 //!
 //! Each event has a level, a target of [`TARGETS`], a message that a person can read with the numbers of the decision in it, and

@@ -82,7 +82,7 @@ fn the_journal_gets_fields_and_standard_error_what_it_does_not_take() {
     let (log, memory) = log("info", Format::Journald, Medium::Stream);
     log.state().journal = Journal::at(path.clone());
     let event = || {
-        warn!(target: "fib", family = 4, build_ms = 1.25_f64, algorithm = "dxr18", "built\nagain");
+        warn!(target: "fib", family = 4, build_ms = 1.25_f64, algorithm = "dxr\n18", "built\nagain");
     };
     let text = |memory: &Memory| {
         let lines = memory.lines();
@@ -97,8 +97,8 @@ fn the_journal_gets_fields_and_standard_error_what_it_does_not_take() {
             event();
             let mut datagram = [0; 4096];
             let len = socket.recv(&mut datagram).unwrap();
-            let want = b"MESSAGE\n\x0b\0\0\0\0\0\0\0built\nagain\nPRIORITY=4\nSYSLOG_IDENTIFIER=fingerpost\n\
-                         FINGERPOST_TARGET=fib\nFINGERPOST_ALGORITHM=dxr18\nFINGERPOST_BUILD_MS=1.25\n\
+            let want = b"MESSAGE=built\\nagain\nPRIORITY=4\nSYSLOG_IDENTIFIER=fingerpost\n\
+                         FINGERPOST_TARGET=fib\nFINGERPOST_ALGORITHM\n\x06\0\0\0\0\0\0\0dxr\n18\nFINGERPOST_BUILD_MS=1.25\n\
                          FINGERPOST_FAMILY=4\n";
             assert_eq!(String::from_utf8_lossy(&datagram[..len]), String::from_utf8_lossy(want));
             assert!(memory.lines().is_empty());

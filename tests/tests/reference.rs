@@ -346,7 +346,6 @@ fn value(kind: &str, types: &BTreeMap<String, Type>) -> String {
         "Cores" => "\"auto\" or list of integers".to_owned(),
         "Size" => "size: bytes, `\"16M\"`".to_owned(),
         "Levels" => "log levels, `\"info,fib=debug\"`".to_owned(),
-        "Format" => "`\"text\"`, `\"json\"`".to_owned(),
         "GivenRate" => "packets a second, or `\"8Mbps\"`".to_owned(),
         other => match types.get(other) {
             Some(it) if it.lowercase => {
@@ -460,6 +459,12 @@ fn configuration() {
             }
         }
     }
+    // Forms of the log stand with what writes them.
+    let mut of_log = BTreeMap::new();
+    let lines = source::files("crates/router/src/log", "line.rs");
+    lines.iter().for_each(|file| types(&file.text, &mut of_log));
+    let format = of_log.remove_entry("Format").expect("the log has forms");
+    all.extend([format]);
     let root = all.get("Config").expect("the configuration has a type");
     let mut page = format!("# Configuration\n\n{MADE}");
     page.push_str(

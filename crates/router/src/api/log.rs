@@ -17,7 +17,7 @@ use super::server::Answer;
 pub(crate) struct LogState {
     /// Levels as the configuration writes them: `info,fib=debug`.
     pub(crate) level: String,
-    /// Form of a line: `text` or `json`.
+    /// Form of a line: `text`, `json` or `journald`.
     pub(crate) format: String,
     /// Lines that were left out because they repeated.
     pub(crate) suppressed: u64,

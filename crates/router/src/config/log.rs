@@ -11,7 +11,6 @@ pub(crate) struct LogConfig {
     /// The least important level that is logged: `"error"`, `"warn"`, `"info"`, `"debug"` or `"off"`, and others for single
     /// targets behind it, as `"info,fib=debug"`. Without it `"info"`.
     pub(crate) level: Levels,
-    /// `text`, a line for people, `json`, an object with the numbers of the event in fields, or `journald`, fields for the
-    /// journal of systemd.
+    /// Form of a line.
     pub(crate) format: Format,
 }

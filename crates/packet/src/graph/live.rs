@@ -5,11 +5,10 @@
 //! is read as that of a new element, and what its handlers show is written to those of the present one; a handler that
 //! is written changes the configuration. Tickets and threads of tasks change nothing here.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::{Around, Devices, ElementClass, Ending, Installed, Setup};
+use super::{ElementClass, Setup};
 use crate::handler::Handler;
 use crate::language::open_policy::OpenPolicy;
 use crate::language::{Args, InClick, Problems, Sources, Span, Text, replaced};
@@ -118,25 +117,8 @@ impl Live {
         if let Some(other) = only_in(&new, &present).or_else(|| only_in(&present, &new)) {
             return Err(format!("`{other}` cannot be changed while the element is used"));
         }
-        let made = (self.class.configure)(&mut Setup {
-            args,
-            inputs: self.inputs,
-            outputs: self.outputs,
-            gateways: &self.gateways,
-            ending: &Ending::default(),
-            installed: &Installed::default(),
-            policy: &OpenPolicy::default(),
-            drivers: &[],
-            devices: &mut Devices::default(),
-            around: Around {
-                configuration: None,
-                number: 0,
-                tables: &mut HashMap::new(),
-                shared: &mut HashMap::new(),
-            },
-            before: None,
-            kept: None,
-        });
+        let ports = (self.inputs, self.outputs);
+        let made = Setup::alone(args, ports, &self.gateways, &[], self.class.configure);
         let made = made.map_err(|_| {
             let reports = problems.errors(&sources).reports.into_iter();
             let words = reports.map(|report| match report.in_click {

@@ -94,6 +94,37 @@ pub struct Setup<'a> {
     pub(crate) kept: Option<Kept>,
 }
 
+impl Setup<'_> {
+    /// Runs something with the setup of an element that has nothing around it, with so many inputs and outputs.
+    pub(crate) fn alone<T>(
+        args: Args<'_>,
+        (inputs, outputs): (u32, u32),
+        gateways: &Arc<Gateways>,
+        drivers: &'static [Driver],
+        run: impl FnOnce(&mut Setup<'_>) -> T,
+    ) -> T {
+        run(&mut Setup {
+            args,
+            inputs,
+            outputs,
+            gateways,
+            ending: &Ending::default(),
+            installed: &Installed::default(),
+            policy: &OpenPolicy::default(),
+            drivers,
+            devices: &mut Devices::default(),
+            around: Around {
+                configuration: None,
+                number: 0,
+                tables: &mut HashMap::new(),
+                shared: &mut HashMap::new(),
+            },
+            before: None,
+            kept: None,
+        })
+    }
+}
+
 /// The handlers that elements call: those that were installed last.
 #[derive(Clone, Debug, Default)]
 pub struct Installed(Arc<Mutex<Weak<Handlers>>>);

@@ -7,7 +7,6 @@ pub mod scripts;
 #[cfg(feature = "click")]
 pub mod summaries;
 
-use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
@@ -24,11 +23,10 @@ use crate::frame::wire::{ETHER_BYTES, EtherMut, IP4_BYTES, IP6_BYTES, Ip4Mut, Ip
 use crate::frame::{BATCH, Batch, DropReason, Meta, Packet, Pool};
 use crate::graph::trace::Trace;
 use crate::graph::{
-    Around, Context, Devices, DryRun, DryRunError, Element, ElementClass, Ending, Graph, Inputs,
-    Installed, Made, Plan, Round, Setup, Transmit,
+    Context, DryRun, DryRunError, Element, ElementClass, Graph, Inputs, Made, Plan, Round, Setup,
+    Transmit,
 };
 use crate::handler::Handlers;
-use crate::language::open_policy::OpenPolicy;
 use crate::language::{Args, Errors, Language, Problems, Sources, Span, Text};
 
 /// The route store as a lookup: slow, and right by its own tests.
@@ -342,26 +340,9 @@ fn configured(class: &ElementClass, config: &str) -> Result<Made, String> {
     let end = u32::try_from(config.len()).expect("a short text");
     let text = Text::of(&sources, Span { source, start: 0, end });
     let mut problems = Problems::default();
-    let mut setup = Setup {
-        args: Args::new("e", class.spec.name, &text, &mut problems).ignoring(class.spec.ignored),
-        inputs: 1,
-        outputs: 8,
-        gateways: &Arc::default(),
-        ending: &Ending::default(),
-        installed: &Installed::default(),
-        policy: &OpenPolicy::default(),
-        drivers: crate::device::DRIVERS,
-        devices: &mut Devices::default(),
-        around: Around {
-            configuration: None,
-            number: 0,
-            tables: &mut HashMap::new(),
-            shared: &mut HashMap::new(),
-        },
-        before: None,
-        kept: None,
-    };
-    let made = (class.configure)(&mut setup);
+    let args = Args::new("e", class.spec.name, &text, &mut problems).ignoring(class.spec.ignored);
+    let drivers = crate::device::DRIVERS;
+    let made = Setup::alone(args, (1, 8), &Arc::default(), drivers, class.configure);
     made.map_err(|_| problems.errors(&sources).to_string())
 }
 

@@ -10,8 +10,8 @@ use std::fmt::Write as _;
 use crate::element::support::console;
 use crate::element::support::setting::Setting;
 use crate::frame::Batch;
-use crate::graph::{Context, Element, ElementClass, Made};
-use crate::language::ClassSpec;
+use crate::graph::{Context, Element, ElementClass, Made, Setup};
+use crate::language::{ClassSpec, ConfigError};
 
 pub(crate) const CLASS: ElementClass = ElementClass {
     spec: ClassSpec::new("Print", "1/1", "a/a", "x/x").ignores(&["CPU", "HEADROOM"]),
@@ -23,15 +23,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         let (timestamp, annotations) =
             (setup.args.keyword::<bool>("TIMESTAMP"), setup.args.keyword::<bool>("PRINTANNO"));
         let lengths = [setup.args.keyword::<i64>("NBYTES"), setup.args.keyword::<i64>("LENGTH")];
-        let contents = match setup.args.keyword_arg("CONTENTS")? {
-            None => Contents::Hex,
-            Some(arg) => match arg.raw().to_ascii_uppercase().as_str() {
-                "HEX" | "TRUE" | "1" => Contents::Hex,
-                "ASCII" => Contents::Ascii,
-                "NONE" | "FALSE" | "0" => Contents::None,
-                _ => return Err(setup.args.refuse(&arg, "CONTENTS: HEX, ASCII or NONE")),
-            },
-        };
+        let contents = Contents::read(setup, "CONTENTS")?.unwrap_or(Contents::Hex);
         setup.args.finish()?;
         let label = label?.unwrap_or_default();
         let [bytes, length] = lengths;
@@ -58,10 +50,26 @@ pub(crate) const CLASS: ElementClass = ElementClass {
 
 /// How bytes are shown.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Contents {
+pub(super) enum Contents {
     Hex,
     Ascii,
     None,
+}
+
+impl Contents {
+    /// The value of an argument, where it is given.
+    pub(super) fn read(
+        setup: &mut Setup<'_>,
+        name: &'static str,
+    ) -> Result<Option<Self>, ConfigError> {
+        let Some(arg) = setup.args.keyword_arg(name)? else { return Ok(None) };
+        match arg.raw().to_ascii_uppercase().as_str() {
+            "HEX" | "TRUE" | "YES" | "1" => Ok(Some(Self::Hex)),
+            "ASCII" => Ok(Some(Self::Ascii)),
+            "NONE" | "FALSE" | "NO" | "0" => Ok(Some(Self::None)),
+            _ => Err(setup.args.refuse(&arg, &format!("{name}: HEX, ASCII or NONE"))),
+        }
+    }
 }
 
 /// What a line has.

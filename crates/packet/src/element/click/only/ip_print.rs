@@ -17,6 +17,7 @@ use crate::element::click::only::annotations::Annotations;
 use crate::element::click::only::clock::seconds;
 use crate::element::click::only::console;
 use crate::element::click::only::seen::{Seen, long, word};
+use crate::element::click::print::Contents;
 use crate::element::support::setting::Setting;
 use crate::filter::names;
 use crate::frame::wire::icmp::PROTOCOL_ICMP;
@@ -40,8 +41,9 @@ pub(crate) const IP: ElementClass = ElementClass {
         let (aggregate, active) = (is("AGGREGATE", false), is("ACTIVE", true));
         let swap = is("SWAP", true);
         let most = [setup.args.keyword::<i64>("MAXLENGTH"), setup.args.keyword::<i64>("NBYTES")];
-        let contents = Contents::read(setup, "CONTENTS")?;
-        let payload = Contents::read(setup, "PAYLOAD")?;
+        let [contents, payload] = ["CONTENTS", "PAYLOAD"].map(|name| Contents::read(setup, name));
+        let shown = |contents: &Contents| *contents != Contents::None;
+        let (contents, payload) = (contents?.filter(shown), payload?.filter(shown));
         let out = Out::read(setup)?;
         setup.args.finish()?;
         if payload.is_some() && contents.is_some() {
@@ -100,43 +102,23 @@ pub(crate) const ARP: ElementClass = ElementClass {
     },
 };
 
-/// How bytes are shown.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Contents {
-    Hex,
-    Ascii,
-}
-
-impl Contents {
-    fn read(setup: &mut Setup<'_>, name: &'static str) -> Result<Option<Self>, ConfigError> {
-        let Some(arg) = setup.args.keyword_arg(name)? else { return Ok(None) };
-        match arg.raw().to_ascii_uppercase().as_str() {
-            "HEX" | "TRUE" | "YES" | "1" => Ok(Some(Self::Hex)),
-            "ASCII" => Ok(Some(Self::Ascii)),
-            "NONE" | "FALSE" | "NO" | "0" => Ok(None),
-            _ => Err(setup.args.refuse(&arg, &format!("{name}: HEX, ASCII or NONE"))),
+/// Lines of 24 bytes in hexadecimal, or of 48 letters.
+fn lines_of(contents: Contents, bytes: &[u8]) -> String {
+    let (row, group) = if contents == Contents::Hex { (24, 4) } else { (48, 8) };
+    let mut text = String::new();
+    for (at, &byte) in bytes.iter().enumerate() {
+        if at % row == 0 {
+            text += "\n  ";
+        } else if at % group == 0 {
+            text.push(' ');
+        }
+        if contents == Contents::Hex {
+            text += &format!("{byte:02x}");
+        } else {
+            text.push(if (32..127).contains(&byte) { byte.into() } else { '.' });
         }
     }
-
-    /// Lines of 24 bytes in hexadecimal, or of 48 letters.
-    fn lines(self, bytes: &[u8]) -> String {
-        let (row, group) = if self == Self::Hex { (24, 4) } else { (48, 8) };
-        let mut text = String::new();
-        for (at, &byte) in bytes.iter().enumerate() {
-            if at % row == 0 {
-                text += "\n  ";
-            } else if at % group == 0 {
-                text.push(' ');
-            }
-            match self {
-                Self::Hex => text += &format!("{byte:02x}"),
-                Self::Ascii => {
-                    text.push(if (32..127).contains(&byte) { byte.into() } else { '.' });
-                }
-            }
-        }
-        text
-    }
+    text
 }
 
 /// Where lines go: a file, or the standard error.
@@ -286,7 +268,7 @@ impl Show {
                 (true, _) => Some(transport),
             };
             let bytes = bytes.unwrap_or_default();
-            line += &contents.lines(&bytes[..bytes.len().min(self.most)]);
+            line += &lines_of(contents, &bytes[..bytes.len().min(self.most)]);
         }
         line
     }

@@ -197,8 +197,9 @@ impl Files<'_, '_> {
             let at = text.span(argument.clone());
             let words = text.words(argument).map(|word| &text.as_str()[word]);
             // A package may stand in quotes, as a file may.
-            let quoted = |word: &str| word.trim_matches(['"', '\'']).to_owned();
-            let words: Vec<String> = words.map(quoted).collect();
+            let unquoted =
+                |word: &str| String::from_utf8_lossy(&super::value::unquote(word)).into_owned();
+            let words: Vec<String> = words.map(unquoted).collect();
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             match words[..] {
                 ["library", file] => statements.extend(self.library(file, at, problems)),

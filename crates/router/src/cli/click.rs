@@ -183,25 +183,30 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     if arguments.time {
         eprintln!("{} s", seconds_since(start));
     }
-    match &arguments.exit_handler {
-        Some(name) => exit_by(single.handlers(), name),
-        None => Ok(()),
-    }
-}
-
-/// Ends with the exit code that a handler gives.
-fn exit_by(handlers: &Handlers, name: &str) -> Result<(), Failure> {
-    let value = handlers.read(name, "").map_err(|error| Failure::new(Exit::Failed, error))?;
-    let code = match value.trim() {
-        "true" | "yes" => 0,
-        "false" | "no" => 1,
-        // Of a number the system keeps the lowest byte.
-        text => text.parse::<i32>().unwrap_or(-1),
+    let code = match &arguments.exit_handler {
+        Some(name) => exit_code(single.handlers(), name)?,
+        None => 0,
     };
+    // Control sockets are closed before the process ends.
+    drop(single);
     if code != 0 {
         std::process::exit(code);
     }
     Ok(())
+}
+
+/// The exit code that a handler gives.
+fn exit_code(handlers: &Handlers, name: &str) -> Result<i32, Failure> {
+    let value = handlers.read(name, "").map_err(|error| Failure::new(Exit::Failed, error))?;
+    Ok(match value.trim() {
+        "true" | "yes" => 0,
+        "false" | "no" => 1,
+        // Of a number the system keeps the lowest byte.
+        text => text.parse::<i32>().unwrap_or_else(|_| {
+            message(format_args!("{name}: `{text}` is no exit code"));
+            -1
+        }),
+    })
 }
 
 /// Whether a name fits a pattern, in which `*` stands for any letters and `?` for one.

@@ -169,7 +169,9 @@ fn a_silent_loss_is_found_and_changes_under_way_are_none() {
     let dumps = number("dumps");
     run(r, "ip link add c0 type veth peer name c1");
     run(r, "ip addr add 203.0.113.1/24 dev c0");
-    ["c0", "c1"].map(|link| run(r, &format!("ip link set {link} up")));
+    for link in ["c0", "c1"] {
+        run(r, &format!("ip link set {link} up"));
+    }
     run(r, "ip link set c0 down");
     wait("a dump", &|| number("dumps") > dumps);
     assert_eq!(same("the same routes"), routes);

@@ -304,7 +304,8 @@ fn churn(lab: &mut Lab) {
     let mut files = [String::new(), String::new()];
     for i in 0..CHURN {
         let addr = std::net::Ipv4Addr::from_bits((0x0B00_0000 + i * 0x0005_1357) & 0xffff_ffc0);
-        let _ = writeln!(files[0], "route add {addr}/26 via 10.0.2.2");
+        // The last round may have left them.
+        let _ = writeln!(files[0], "route replace {addr}/26 via 10.0.2.2");
         let _ = writeln!(files[1], "route del {addr}/26 via 10.0.2.2");
     }
     let files =

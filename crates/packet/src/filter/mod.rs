@@ -2,7 +2,7 @@
 //!
 //! `pattern.rs` is the language of `Classifier`, bytes at offsets; `expression.rs` that of `IPClassifier`,
 //! `IPFilter`, access lists and traces, over the fields of IP packets (`field.rs`). Both become rules that
-//! `program.rs` compiles into decisions; `boxes.rs` makes ranges of a condition, for thousands of rules.
+//! `program.rs` compiles into decisions, and `listing.rs` lists as Click does; `boxes.rs` makes ranges of a condition, for thousands of rules.
 //!
 //! ```
 //! # use fingerpost_packet::filter::Filter;
@@ -17,6 +17,8 @@ mod action;
 mod boxes;
 mod expression;
 mod field;
+#[cfg(feature = "click")]
+mod listing;
 pub(crate) mod names;
 mod pattern;
 mod program;
@@ -115,6 +117,18 @@ pub struct Choice {
 
 /// Stands for nothing, which a condition may lead to as well.
 const NOTHING: u16 = u16::MAX;
+
+#[cfg(feature = "click")]
+impl Choice {
+    /// Listing of conditions as Click's handler `program` has it; what leads to nothing leads to the number of outputs.
+    pub(crate) fn listing(conditions: &[(Condition, Option<u16>)], outputs: u16) -> String {
+        let rule = |(Condition(expr), answer): &(Condition, Option<u16>)| Rule {
+            expr: expr.clone(),
+            answer: answer.unwrap_or(NOTHING),
+        };
+        listing::of_packets(&conditions.iter().map(rule).collect::<Vec<_>>(), outputs)
+    }
+}
 
 impl Choice {
     /// A condition leads to a number below 65,535, or to nothing.

@@ -133,6 +133,17 @@ impl Patterns {
     }
 }
 
+#[cfg(feature = "click")]
+impl Patterns {
+    /// Listing of patterns as Click's handler `program` has it.
+    pub(crate) fn listing(patterns: &[Pattern]) -> String {
+        let rule = |(answer, Pattern(expr)): (u16, &Pattern)| Rule { expr: expr.clone(), answer };
+        let rules: Vec<_> = (0..u16::MAX).zip(patterns).map(rule).collect();
+        let outputs = u16::try_from(patterns.len()).unwrap_or(u16::MAX);
+        super::listing::of_frames(&rules, outputs)
+    }
+}
+
 #[inline]
 fn word(frame: &[u8], at: Offset) -> Loaded {
     let rest = frame.get(usize::from(at)..).unwrap_or_default();

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::{ElementClass, Setup};
 use crate::handler::Handler;
 use crate::language::open_policy::OpenPolicy;
-use crate::language::{Args, InClick, Problems, Sources, Span, Text, replaced};
+use crate::language::{Args, ConfigError, InClick, Problems, Sources, Span, Text, replaced};
 use crate::route_table::gateways::Gateways;
 
 /// An argument that a handler shows and changes.
@@ -105,12 +105,6 @@ impl Live {
 
     /// What a new element of this configuration would have, for each argument.
     fn values(&self, config: &str) -> Result<Vec<String>, String> {
-        let mut sources = Sources::default();
-        let source = sources.add("config", config).ok_or("a text of 4 GiB or more")?;
-        let end = u32::try_from(config.len()).map_err(|_| "a text of 4 GiB or more")?;
-        let text = Text::of(&sources, Span { source, start: 0, end });
-        let mut problems = Problems::default();
-        let args = Args::new("", self.class.spec.name, &text, &mut problems);
         let (present, new) = (self.others(&self.config)?, self.others(config)?);
         let only_in =
             |one: &[String], other: &[String]| one.iter().find(|arg| !other.contains(arg)).cloned();
@@ -118,14 +112,8 @@ impl Live {
             return Err(format!("`{other}` cannot be changed while the element is used"));
         }
         let ports = (self.inputs, self.outputs);
-        let made = Setup::alone(args, ports, &self.gateways, &[], self.class.configure);
-        let made = made.map_err(|_| {
-            let reports = problems.errors(&sources).reports.into_iter();
-            let words = reports.map(|report| match report.in_click {
-                Some(InClick::Configuring { words, .. }) => words,
-                _ => report.message,
-            });
-            words.collect::<Vec<_>>().join("\n")
+        let made = configured(self.class.spec.name, config, |args| {
+            Setup::alone(args, ports, &self.gateways, &[], self.class.configure)
         })?;
         let value = |arg: &LiveArg| {
             let shows = |handler: &&Handler| handler.name() == arg.handler && handler.is_readable();
@@ -135,6 +123,31 @@ impl Live {
         };
         self.args.iter().map(value).collect()
     }
+}
+
+/// Reads the arguments of a configuration that was written to an element of this class.
+///
+/// # Errors
+/// What is wrong with them, a line each.
+pub(crate) fn configured<T>(
+    class: &str,
+    config: &str,
+    read: impl FnOnce(Args<'_>) -> Result<T, ConfigError>,
+) -> Result<T, String> {
+    let mut sources = Sources::default();
+    let source = sources.add("config", config).ok_or("a text of 4 GiB or more")?;
+    let end = u32::try_from(config.len()).map_err(|_| "a text of 4 GiB or more")?;
+    let text = Text::of(&sources, Span { source, start: 0, end });
+    let mut problems = Problems::default();
+    let value = read(Args::new("", class, &text, &mut problems));
+    value.map_err(|_| {
+        let reports = problems.errors(&sources).reports.into_iter();
+        let words = reports.map(|report| match report.in_click {
+            Some(InClick::Configuring { words, .. }) => words,
+            _ => report.message,
+        });
+        words.collect::<Vec<_>>().join("\n")
+    })
 }
 
 fn written(handler: &Handler, name: &str, text: &str) -> Result<Vec<String>, String> {

@@ -17,6 +17,7 @@ pub use dry_run::{DryRun, DryRunError};
 pub use element::{Context, Element, Held, Inputs, Transmit};
 pub use ending::Ending;
 pub use live::LiveArg;
+pub(crate) use live::configured;
 pub use plan::Plan;
 pub use run::{Graph, RECEIVED, Round};
 pub(crate) use setup::{Around, Devices, Kept, Relay, Shown};

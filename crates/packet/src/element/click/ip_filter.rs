@@ -4,90 +4,111 @@
 //! Source: Click's elements of these names. A packet is sorted by the first expression that takes it, and dropped when
 //! none does. The language is Click's; it is for both families, so that `IP6Classifier` and `IP6Filter` are not needed.
 //!
+//! Handlers change the expressions as those of `Classifier` do.
+//!
 //! Cost: a load for each field that the expressions read, up to the first that holds.
 
-use std::sync::Arc;
+use fingerpost_route::Reader;
 
-use super::classifier::{one_per_output, patterns};
+use super::classifier::{Sorting, one_per_output, patterns};
 use crate::filter::{Action, Choice, Condition, Entry};
 use crate::frame::wire::ETHER_BYTES;
 use crate::frame::{Batch, DropReason};
-use crate::graph::{Context, Element, ElementClass, Made};
-use crate::language::ClassSpec;
+use crate::graph::{Context, Element, ElementClass};
+use crate::language::{Args, ClassSpec, ConfigError};
 
 pub(crate) const CLASSIFIER: ElementClass = ElementClass {
     spec: spec("IPClassifier"),
     summary: "sorts IP packets by expressions over their fields",
-    configure: |setup| {
-        let conditions = one_per_output(setup, Condition::parse);
-        setup.args.finish()?;
-        let numbered = conditions?.into_iter().zip((0..u16::MAX).map(Some));
-        let choice = Arc::new(Choice::new(numbered));
-        Ok(Made::new(move |_| Sort { choice: choice.clone() }))
-    },
+    configure: |setup| Sorting::made(setup, "IPClassifier", classifier, |sorting| Sort { sorting }),
 };
 
 pub(crate) const FILTER: ElementClass = ElementClass {
     spec: spec("IPFilter"),
     summary: "lets IP packets pass, or drops them, by expressions over their fields",
-    configure: |setup| {
-        let entries = patterns(setup, Entry::parse);
-        setup.args.finish()?;
-        let outputs = u16::try_from(setup.outputs).unwrap_or(u16::MAX);
-        let (mut conditions, mut denies) = (Vec::new(), false);
-        for Entry { action, condition } in entries? {
-            let output = action.output();
-            denies |= action == Action::Deny;
-            if let Some(output) = output.filter(|&output| output >= outputs) {
-                let words = format!("output {output} is named, but {outputs} are connected");
-                return Err(setup.args.refuse_all(&words));
-            }
-            conditions.push((condition, output));
-        }
-        if denies && outputs > 1 {
-            setup.args.warn_here("`deny` drops packets, whatever outputs there are");
-        }
-        let choice = Arc::new(Choice::new(conditions));
-        Ok(Made::new(move |_| Sort { choice: choice.clone() }))
-    },
+    configure: |setup| Sorting::made(setup, "IPFilter", filter, |sorting| Sort { sorting }),
 };
+
+fn classifier(args: &mut Args<'_>, outputs: u32) -> Result<Sorting<Choice>, ConfigError> {
+    let (conditions, texts) = one_per_output(args, outputs, Condition::parse)?;
+    let conditions = conditions.into_iter().zip((0..u16::MAX).map(Some)).collect();
+    Ok(sorting(texts, conditions, outputs))
+}
+
+fn filter(args: &mut Args<'_>, outputs: u32) -> Result<Sorting<Choice>, ConfigError> {
+    let entries = patterns(args, Entry::parse);
+    args.finish()?;
+    let (entries, texts) = entries?;
+    let (mut conditions, mut denies) = (Vec::new(), false);
+    for Entry { action, condition } in entries {
+        let output = action.output();
+        denies |= action == Action::Deny;
+        if let Some(output) = output.filter(|&output| u32::from(output) >= outputs) {
+            let words = format!("output {output} is named, but {outputs} are connected");
+            return Err(args.refuse_all(&words));
+        }
+        conditions.push((condition, output));
+    }
+    if denies && outputs > 1 {
+        args.warn_here("`deny` drops packets, whatever outputs there are");
+    }
+    Ok(sorting(texts, conditions, outputs))
+}
+
+fn sorting(
+    texts: Vec<String>,
+    conditions: Vec<(Condition, Option<u16>)>,
+    outputs: u32,
+) -> Sorting<Choice> {
+    let choice = Choice::new(conditions.iter().cloned());
+    Sorting::new(texts, choice, move || listing(&conditions, outputs))
+}
+
+#[cfg(feature = "click")]
+fn listing(conditions: &[(Condition, Option<u16>)], outputs: u32) -> String {
+    Choice::listing(conditions, u16::try_from(outputs).unwrap_or(u16::MAX))
+}
+
+#[cfg(not(feature = "click"))]
+fn listing(_: &[(Condition, Option<u16>)], _: u32) -> String {
+    String::new()
+}
 
 const fn spec(name: &'static str) -> ClassSpec {
     ClassSpec::new(name, "1/-", "h/h", "x/x")
 }
 
 struct Sort {
-    choice: Arc<Choice>,
+    sorting: Reader<Sorting<Choice>>,
 }
 
-impl Sort {
-    /// What is found for a packet with its Ethernet header, which is still there where it was cut off.
-    fn behind_link(&self, batch: &mut Batch, i: usize) -> Option<u16> {
-        let network = usize::from(batch.meta()[i].network);
-        let missing = u16::try_from(ETHER_BYTES.saturating_sub(network)).unwrap_or(0);
-        // What lies in the headroom was of another packet.
-        let back = missing <= batch.cut_off(i) && batch.push_front(i, missing);
-        let bytes = batch.bytes(i);
-        let at = network + if back { usize::from(missing) } else { 0 };
-        let (front, packet) = bytes.split_at_checked(at).unwrap_or((bytes, &[]));
-        let link = front.len().checked_sub(ETHER_BYTES).map_or(&[][..], |from| &front[from..]);
-        let found = self.choice.find_behind(link, packet);
-        if back {
-            batch.pull_front(i, missing);
-        }
-        found
+/// What is found for a packet with its Ethernet header, which is still there where it was cut off.
+fn find_behind_link(choice: &Choice, batch: &mut Batch, i: usize) -> Option<u16> {
+    let network = usize::from(batch.meta()[i].network);
+    let missing = u16::try_from(ETHER_BYTES.saturating_sub(network)).unwrap_or(0);
+    // What lies in the headroom was of another packet.
+    let back = missing <= batch.cut_off(i) && batch.push_front(i, missing);
+    let bytes = batch.bytes(i);
+    let at = network + if back { usize::from(missing) } else { 0 };
+    let (front, packet) = bytes.split_at_checked(at).unwrap_or((bytes, &[]));
+    let link = front.len().checked_sub(ETHER_BYTES).map_or(&[][..], |from| &front[from..]);
+    let found = choice.find_behind(link, packet);
+    if back {
+        batch.pull_front(i, missing);
     }
+    found
 }
 
 impl Element for Sort {
     fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
+        let choice = &self.sorting.pin().choice;
         for i in 0..batch.len() {
-            let found = match self.choice.reads_link() {
+            let found = match choice.reads_link() {
                 false => {
                     let network = usize::from(batch.meta()[i].network);
-                    self.choice.find(batch.bytes(i).get(network..).unwrap_or_default())
+                    choice.find(batch.bytes(i).get(network..).unwrap_or_default())
                 }
-                true => self.behind_link(batch, i),
+                true => find_behind_link(choice, batch, i),
             };
             match found {
                 Some(output) => batch.output(i, output),
@@ -138,6 +159,31 @@ mod tests {
         assert_eq!(sorted(&text), ("aab".into(), 1));
         let plan = Plan::read("a", &text, crate::ELEMENTS).unwrap();
         assert!(plan.warnings()[0].message.contains("`deny` drops packets"));
+    }
+
+    #[test]
+    fn expressions_are_replaced_while_packets_are_sorted() {
+        let text = "FromDevice(in) -> f :: IPFilter(allow tcp, deny all) -> ToDevice(a)";
+        let mut rig = Rig::new(&World::new(), text);
+        let packets = packets();
+        let frames: Vec<&[u8]> = packets.iter().map(Vec::as_slice).collect();
+        assert_eq!(rig.receive("in", &frames).len(), 2);
+        rig.write("f.config", "allow udp");
+        assert_eq!(
+            (rig.receive("in", &frames).len(), rig.read("f.config")),
+            (1, "allow udp".into())
+        );
+        for (config, words) in [
+            ("allow udp, 1 tcp", "output 1 is named, but 1 are connected"),
+            ("allow tcp, permit all", "number of an output"),
+        ] {
+            let refused = rig.handlers.write("f.config", config).unwrap_err().to_string();
+            assert!(refused.contains(words), "{refused}");
+        }
+        assert_eq!(
+            (rig.receive("in", &frames).len(), rig.read("f.config")),
+            (1, "allow udp".into())
+        );
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Capture files as ports: frames come from one file and go to another.
 //!
-//! Reads and writes the classic format with Ethernet frames. What is written carries the number of
+//! Reads and writes the classic format, as ports with Ethernet frames. What is written carries the number of
 //! the packet as its time in microseconds, so that equal runs give equal files.
 //!
 //! Cost: a copy a packet to read, and some system calls a packet to write, which goes straight to the
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use fingerpost_lpm::input::{self, MOST_STREAM_BYTES};
 use pcap_file::pcap::{PcapHeader, PcapPacket, PcapReader, PcapWriter};
-use pcap_file::{DataLink, Endianness, PcapError};
+use pcap_file::{DataLink, Endianness, PcapError, TsResolution};
 
 use super::{DeviceError, Driver, Port};
 use crate::frame::Batch;
@@ -43,6 +43,8 @@ pub struct Pcap {
     /// A record that was read to see its time.
     ahead: Option<Record>,
     writer: Option<PcapWriter<File>>,
+    /// Bytes of a frame that are written at most.
+    snap_len: usize,
     written: u64,
     too_long: u64,
     no_buffer: u64,
@@ -60,24 +62,34 @@ impl Pcap {
         Ok(Self::of(if input.is_empty() { output } else { input }, reader, writer))
     }
 
-    /// A port that receives what a file holds; `name` is for messages.
+    /// A port that receives what a file holds, of the link types that are wanted; `name` is for messages.
     ///
     /// # Errors
-    /// When it is no capture file, or does not hold Ethernet frames.
-    pub fn reading(name: &str, file: File) -> Result<Self, DeviceError> {
-        Ok(Self::of(name, Some(reader(name, file)?), None))
+    /// When it is no capture file, or holds packets of another link type.
+    pub fn reading(
+        name: &str,
+        file: File,
+        wanted: impl Fn(u32) -> bool,
+    ) -> Result<Self, DeviceError> {
+        Ok(Self::of(name, Some(reader(name, file, wanted)?), None))
+    }
+
+    /// Link type of the packets that are read.
+    pub fn link(&self) -> Option<u32> {
+        self.reader.as_ref().map(|reader| reader.header().datalink.into())
     }
 
     /// A port that writes to a file, which is emptied; `name` is for messages.
     ///
     /// # Errors
     /// When it cannot be written to.
-    pub fn writing(name: &str, file: File) -> Result<Self, DeviceError> {
+    pub fn writing(name: &str, file: File, form: Form) -> Result<Self, DeviceError> {
         // A FIFO or a device has nothing that stays.
         if file.metadata().is_ok_and(|metadata| metadata.is_file()) {
             file.set_len(0).map_err(|e| system(name, "truncate", e))?;
         }
-        Ok(Self::of(name, None, Some(writer(name, file)?)))
+        let snap_len = form.snap_len;
+        Ok(Self { snap_len, ..Self::of(name, None, Some(writer(name, file, form)?)) })
     }
 
     fn of(
@@ -85,42 +97,49 @@ impl Pcap {
         reader: Option<PcapReader<BufReader<File>>>,
         writer: Option<PcapWriter<File>>,
     ) -> Self {
-        let (name, ahead) = (name.to_owned(), None);
-        Self { name, reader, ahead, writer, written: 0, too_long: 0, no_buffer: 0 }
+        let (name, ahead, snap_len) = (name.to_owned(), None, usize::MAX);
+        Self { name, reader, ahead, writer, snap_len, written: 0, too_long: 0, no_buffer: 0 }
     }
 
-    /// Writes the frames of a batch, and leaves them in it. A frame has the time that `time` has of it, and else so many
-    /// microseconds as there are frames before it.
+    /// Writes the frames of a batch, and leaves them in it. A frame has the time that `noted` has of it, and else so many
+    /// microseconds as there are frames before it, and was so many bytes longer.
     ///
     /// # Errors
     /// When the file cannot be written to.
     pub fn write(
         &mut self,
         batch: &Batch,
-        time: impl Fn(usize) -> Option<Duration>,
+        noted: impl Fn(usize) -> (Option<Duration>, u32),
     ) -> Result<(), DeviceError> {
         let Some(writer) = &mut self.writer else { return Ok(()) };
         for i in 0..batch.len() {
             let frame = batch.bytes(i);
             let len = u32::try_from(frame.len()).expect("a frame has at most 64 KiB");
-            let time = time(i).unwrap_or(Duration::from_micros(self.written));
+            let (time, longer) = noted(i);
+            let time = time.unwrap_or(Duration::from_micros(self.written));
+            let held = &frame[..frame.len().min(self.snap_len)];
             writer
-                .write_packet(&PcapPacket::new(time, len, frame))
+                .write_packet(&PcapPacket::new(time, len.saturating_add(longer), held))
                 .map_err(|e| format(&self.name, "write", e))?;
             self.written += 1;
         }
         Ok(())
     }
 
-    /// Time of the next packet; `None` at the end of the file.
+    /// Time and length of the next packet; `None` at the end of the file.
     ///
     /// # Errors
     /// When the file cannot be read.
-    pub fn next_time(&mut self) -> Result<Option<Duration>, DeviceError> {
+    pub fn peek(&mut self) -> Result<Option<(Duration, usize)>, DeviceError> {
         if self.ahead.is_none() {
             self.ahead = self.read()?;
         }
-        Ok(self.ahead.as_ref().map(|record| record.time))
+        Ok(self.ahead.as_ref().map(|record| (record.time, record.bytes.len())))
+    }
+
+    /// Leaves out the packet that [`Pcap::peek`] showed.
+    pub fn skip(&mut self) {
+        self.ahead = None;
     }
 
     fn read(&mut self) -> Result<Option<Record>, DeviceError> {
@@ -167,6 +186,23 @@ impl Pcap {
     }
 }
 
+/// How a file is written.
+#[derive(Clone, Copy, Debug)]
+pub struct Form {
+    /// Link type of the packets, as libpcap numbers them: 1 is Ethernet.
+    pub link: u32,
+    /// Times have nanoseconds.
+    pub nano: bool,
+    /// Bytes of a packet that are written at most.
+    pub snap_len: usize,
+}
+
+impl Default for Form {
+    fn default() -> Self {
+        Self { link: DataLink::ETHERNET.into(), nano: false, snap_len: usize::MAX }
+    }
+}
+
 /// Calls `record` with the time and the frame of each packet of a capture file, in its order.
 ///
 /// # Errors
@@ -193,13 +229,18 @@ fn format(device: &str, call: &'static str, error: PcapError) -> DeviceError {
 
 fn open_reader(path: &str) -> Result<PcapReader<BufReader<File>>, DeviceError> {
     let file = input::open(path, MOST_STREAM_BYTES).map_err(|e| system(path, "open", e))?;
-    reader(path, file)
+    reader(path, file, |_| false)
 }
 
-fn reader(name: &str, file: File) -> Result<PcapReader<BufReader<File>>, DeviceError> {
+/// The reader of Ethernet frames, or of packets of another link type that is wanted.
+fn reader(
+    name: &str,
+    file: File,
+    wanted: impl Fn(u32) -> bool,
+) -> Result<PcapReader<BufReader<File>>, DeviceError> {
     let reader = PcapReader::new(BufReader::new(file)).map_err(|e| format(name, "read", e))?;
     let kind = reader.header().datalink;
-    if kind != DataLink::ETHERNET {
+    if kind != DataLink::ETHERNET && !wanted(kind.into()) {
         let what = format!("holds {kind:?} frames, not Ethernet");
         return Err(DeviceError::Unfit { device: name.to_owned(), what });
     }
@@ -207,12 +248,14 @@ fn reader(name: &str, file: File) -> Result<PcapReader<BufReader<File>>, DeviceE
 }
 
 fn open_writer(path: &str) -> Result<PcapWriter<File>, DeviceError> {
-    writer(path, File::create(path).map_err(|e| system(path, "create", e))?)
+    writer(path, File::create(path).map_err(|e| system(path, "create", e))?, Form::default())
 }
 
-fn writer(name: &str, file: File) -> Result<PcapWriter<File>, DeviceError> {
+fn writer(name: &str, file: File, form: Form) -> Result<PcapWriter<File>, DeviceError> {
+    let resolution = if form.nano { TsResolution::NanoSecond } else { TsResolution::MicroSecond };
     let header = PcapHeader {
-        datalink: DataLink::ETHERNET,
+        datalink: form.link.into(),
+        ts_resolution: resolution,
         endianness: Endianness::Little,
         ..PcapHeader::default()
     };
@@ -228,7 +271,7 @@ impl Port for Pcap {
 
     fn send(&mut self, from: &mut Batch) -> Result<usize, DeviceError> {
         let count = from.len();
-        self.write(from, |_| None)?;
+        self.write(from, |_| (None, 0))?;
         from.free_front(count);
         Ok(count)
     }

@@ -1,26 +1,39 @@
 //! Packets from a capture file, and into one.
 //!
-//! Source: Click's `FromDump` and `ToDump`. A packet is what a record holds, from its Ethernet header on. Of several
+//! Source: Click's `FromDump` and `ToDump`. A packet is what a record holds, usually from its Ethernet header on. Of several
 //! workers one reads the file; all write to the same. With `TIMING true` packets come at the distances of their times,
 //! else as they can be read, while `ACTIVE`. Packets have the time of their record where annotations are known.
+//! `START`, `END`, `INTERVAL`, `SAMPLE` and the like are those of [`super::only::dump_window`], and other packets than
+//! Ethernet frames those of [`super::only::dump_encap`]. With `FORCE_IP true` packets without an IPv4 header leave by
+//! output 1, or are dropped, and the header of the others is marked. Each packet is in the file of `ToDump` at once.
 //! Differs: what is no regular file is read only where the arguments request it, `-` for standard input or `SPECIAL
 //! true` for a FIFO or a device, as a worker waits for it.
 
 use std::fs::File;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::device::pcap::Pcap;
+#[cfg(feature = "click")]
+use super::only::dump_encap::{ETHER, Encap, Source};
+#[cfg(feature = "click")]
+use super::only::dump_window::{Fate, Window};
+use crate::device::pcap::{Form, Pcap};
 use crate::element::support::setting::Setting;
+use crate::element::support::stop::{EndCall, Stop};
 use crate::frame::counters::{Count, PerWorker};
 use crate::frame::{BATCH, Batch, DropReason};
-use crate::graph::{Context, Element, ElementClass, Ending, Inputs, Made, Setup};
+#[cfg(feature = "click")]
+use crate::graph::Exit;
+use crate::graph::{Context, Element, ElementClass, Inputs, Made, Setup};
 use crate::handler::Handler;
 use crate::language::{Arg, ClassSpec, ConfigError};
 
 pub(crate) const FROM: ElementClass = ElementClass {
-    spec: ClassSpec::new("FromDump", "0/1", "h/h", "x/y").ignores(&["PER_NODE"]),
+    spec: ClassSpec::new("FromDump", "0/1-2", "h/h", "x/y")
+        .outputs(&["out", "others"])
+        .ignores(&["PER_NODE", "MMAP"]),
     summary: "the packets of a capture file, a burst a round",
     configure: |setup| {
         let file = setup.args.positional_arg("FILENAME");
@@ -29,34 +42,66 @@ pub(crate) const FROM: ElementClass = ElementClass {
         let special = setup.args.keyword("SPECIAL");
         let timing = setup.args.keyword("TIMING");
         let active = setup.args.keyword("ACTIVE");
+        let call = EndCall::read(setup);
+        let chosen = Chosen::read(setup);
         setup.args.finish()?;
-        let file = file?;
+        let (file, call, chosen) = (file?, call?, chosen?);
+        let name: String = setup.args.read(&file, "FILENAME")?;
         let stop = stop?.unwrap_or(false).then(|| setup.ending.clone());
         let burst: usize = burst?.unwrap_or(32);
-        let reader = Mutex::new(open(setup, &file, special?.unwrap_or(false))?);
+        let (reader, bytes) = open(setup, &file, special?.unwrap_or(false))?;
+        let chosen = chosen.of_file(setup, &reader);
+        let reader = Mutex::new(reader);
         let counts = setup.keep::<PerWorker<Count>>();
-        let shown = counts.clone();
         let (timing, active) = (timing?.unwrap_or(false), Setting::new(active?.unwrap_or(true)));
-        let each = active.clone();
+        let again = Arc::new(AtomicBool::new(false));
+        let (each, anew, shown) = (active.clone(), again.clone(), counts.clone());
+        let (ends, picked) = (call.is_some(), chosen.clone());
         let made = Made::new(move |instance| FromDump {
             reader: match instance.is_dry_run() {
                 true => None,
                 false => reader.lock().unwrap_or_else(PoisonError::into_inner).take(),
             },
-            stop: stop.clone(),
+            stop: Stop::new(stop.clone()).calling(call.clone()),
+            ends,
             burst,
             active: each.clone(),
             timing,
             began: None,
+            again: anew.clone(),
             due_ns: 0,
             count: counts.add(instance),
+            chosen: picked.clone(),
         });
-        Ok(active.handled(made.polled().counter("count", &shown), "active"))
+        let (base, reset) = (Arc::new(Count::default()), shown.clone());
+        let since = base.clone();
+        let made = made
+            .polled()
+            .handler(Handler::read("count", move || {
+                (shown.sum(Count::read) - since.read()).to_string()
+            }))
+            .command("reset_counts", move || base.add(reset.sum(Count::read) - base.read()))
+            // Relaxed: nothing else depends on it.
+            .command("reset_timing", move || again.store(true, Relaxed))
+            .handler(Handler::read("filename", move || name.clone()))
+            .handler(Handler::read("filesize", move || {
+                bytes.map_or_else(|| "-".to_owned(), |bytes| bytes.to_string())
+            }));
+        let (halt, ending) = (active.clone(), setup.ending.clone());
+        let made = made.command("stop", move || {
+            halt.set(false);
+            ending.request();
+        });
+        Ok(active.handled(chosen.handled(made, &active), "active"))
     },
 };
 
-/// What is to be read; `None` where the configuration is only checked and it is no regular file.
-fn open(setup: &mut Setup<'_>, arg: &Arg<'_>, special: bool) -> Result<Option<Pcap>, ConfigError> {
+/// What is to be read, and its size; `None` where the configuration is only checked and it is no regular file.
+fn open(
+    setup: &mut Setup<'_>,
+    arg: &Arg<'_>,
+    special: bool,
+) -> Result<(Option<Pcap>, Option<u64>), ConfigError> {
     let name: String = setup.args.read(arg, "FILENAME")?;
     let opened = match special || name == "-" {
         true => setup.policy.special_input(&name),
@@ -67,24 +112,122 @@ fn open(setup: &mut Setup<'_>, arg: &Arg<'_>, special: bool) -> Result<Option<Pc
         format!("{name}: open: {error}{hint}")
     };
     let read = opened.map_err(reported).and_then(|file| {
-        let read = file.map(|file| Pcap::reading(&name, file)).transpose();
-        read.map_err(|error| error.to_string())
+        let metadata = file.as_ref().and_then(|file| file.metadata().ok());
+        let bytes = metadata.filter(std::fs::Metadata::is_file).map(|metadata| metadata.len());
+        let read = file.map(|file| Pcap::reading(&name, file, is_known)).transpose();
+        read.map(|read| (read, bytes)).map_err(|error| error.to_string())
     });
     read.map_err(|words| setup.args.refuse(arg, &words))
 }
 
+#[cfg(feature = "click")]
+fn is_known(link: u32) -> bool {
+    Encap::of_link(link).is_some()
+}
+
+#[cfg(not(feature = "click"))]
+fn is_known(_: u32) -> bool {
+    false
+}
+
+/// Which records of the file leave, and by which output.
+#[cfg(feature = "click")]
+#[derive(Clone)]
+struct Chosen {
+    window: Window,
+    force_ip: bool,
+    encap: Encap,
+    others: Exit,
+}
+
+#[cfg(feature = "click")]
+impl Chosen {
+    fn read(setup: &mut Setup<'_>) -> Result<Self, ConfigError> {
+        let window = Window::read(setup);
+        let force_ip = setup.args.keyword("FORCE_IP")?.unwrap_or(false);
+        let others = setup.exit(1, DropReason::Unmatched);
+        Ok(Self { window: window?, force_ip, encap: ETHER, others })
+    }
+
+    /// The same, with the kind of the packets of the file.
+    fn of_file(mut self, setup: &mut Setup<'_>, file: &Option<Pcap>) -> Self {
+        let known = file.as_ref().and_then(Pcap::link).and_then(Encap::of_link);
+        self.encap = known.unwrap_or(self.encap);
+        let number = setup.number();
+        // It is set once for each element.
+        let _ = setup.shared::<Source>(number).0.set(self.encap);
+        self
+    }
+
+    fn fate(&mut self, time: Duration, bytes: usize) -> Fate {
+        self.window.fate(time, bytes)
+    }
+
+    fn sort(&self, batch: &mut Batch) {
+        if !self.force_ip {
+            return;
+        }
+        for i in 0..batch.len() {
+            match self.encap.network(batch.bytes(i)) {
+                Some(network) => batch.meta_mut()[i].network = network,
+                None => self.others.take(batch, i),
+            }
+        }
+    }
+
+    fn handled(&self, made: Made, active: &Setting<bool>) -> Made {
+        let name = self.encap.name;
+        self.window.handled(made, active).handler(Handler::read("encap", move || name.to_owned()))
+    }
+}
+
+/// All records leave.
+#[cfg(not(feature = "click"))]
+#[derive(Clone)]
+struct Chosen;
+
+#[cfg(not(feature = "click"))]
+#[allow(dead_code, reason = "nothing is left out, and nothing ends but the file")]
+enum Fate {
+    Leaves,
+    IsSkipped,
+    Ends,
+}
+
+#[cfg(not(feature = "click"))]
+#[allow(clippy::unused_self, clippy::unnecessary_wraps, reason = "as that of feature `click`")]
+impl Chosen {
+    fn read(_: &mut Setup<'_>) -> Result<Self, ConfigError> {
+        Ok(Self)
+    }
+
+    fn of_file(self, _: &mut Setup<'_>, _: &Option<Pcap>) -> Self {
+        self
+    }
+
+    fn fate(&mut self, _: Duration, _: usize) -> Fate {
+        Fate::Leaves
+    }
+
+    fn sort(&self, _: &mut Batch) {}
+
+    fn handled(&self, made: Made, _: &Setting<bool>) -> Made {
+        made
+    }
+}
+
 pub(crate) const TO: ElementClass = ElementClass {
-    spec: ClassSpec::new("ToDump", "1/0-1", "a/a", "x/x").ignores(&[
-        "SNAPLEN",
-        "EXTRA_LENGTH",
-        "UNBUFFERED",
-        "PER_NODE",
-        "NANO",
-    ]),
+    spec: ClassSpec::new("ToDump", "1/0-1", "a/a", "x/x").ignores(&["UNBUFFERED", "PER_NODE"]),
     summary: "writes packets to a capture file; drops them there, or passes them",
     configure: |setup| {
         let file = setup.args.positional_arg("FILENAME")?;
+        let snap_len = setup.args.keyword::<usize>("SNAPLEN");
+        let longer = setup.args.keyword("EXTRA_LENGTH");
+        let nano = setup.args.keyword("NANO");
+        let link = Link::read(setup);
         setup.args.finish()?;
+        let (longer, nano, link) = (longer?.unwrap_or(true), nano?.unwrap_or(false), link?);
+        let snap_len = snap_len?.filter(|bytes| *bytes > 0).unwrap_or(usize::MAX);
         let name: String = setup.args.read(&file, "FILENAME")?;
         // Not yet emptied: the configuration may be refused for something else.
         let opened = setup.policy.output(&name);
@@ -92,47 +235,115 @@ pub(crate) const TO: ElementClass = ElementClass {
             opened.map_err(|error| setup.args.refuse(&file, &format!("{name}: {error}")))?;
         let opened = Mutex::new(opened);
         let writer = setup.keep::<Mutex<Writer>>();
-        let (shown, failed) = (writer.clone(), writer.clone());
-        let ends = setup.outputs == 0;
+        let [shown, failed, reset] = [(); 3].map(|()| writer.clone());
+        let (ends, file_name) = (setup.outputs == 0, name.clone());
         let made = Made::new(move |instance| {
             let writer = (!instance.is_dry_run()).then(|| writer.clone());
             if let Some(writer) = &writer
                 && let Some(file) = opened.lock().unwrap_or_else(PoisonError::into_inner).take()
             {
-                lock(writer).begin(&name, file);
+                lock(writer).begin(&name, file, Form { link: link.number(), nano, snap_len });
             }
-            ToDump { writer, ends }
+            ToDump { writer, ends, longer }
         });
         Ok(made
-            .handler(Handler::read("count", move || lock(&shown).written().to_string()))
+            .handler(Handler::read("filename", move || file_name.clone()))
+            .command("reset_counts", move || {
+                let mut writer = lock(&reset);
+                writer.before = writer.written();
+            })
+            .handler(Handler::read("count", move || {
+                let writer = lock(&shown);
+                (writer.written() - writer.before).to_string()
+            }))
             .handler(Handler::read("error", move || {
                 lock(&failed).failed.clone().unwrap_or_default()
             })))
     },
 };
 
+/// Kind of the packets in the file: that of `ENCAP`, or that of a `FromDump`.
+#[cfg(feature = "click")]
+enum Link {
+    Given(Encap),
+    Of(Arc<Source>),
+}
+
+#[cfg(feature = "click")]
+impl Link {
+    fn read(setup: &mut Setup<'_>) -> Result<Self, ConfigError> {
+        let given = setup.args.keyword::<Encap>("ENCAP")?;
+        let Some(from) = setup.args.keyword_arg("USE_ENCAP_FROM")? else {
+            return Ok(Self::Given(given.unwrap_or(ETHER)));
+        };
+        let mut source = None;
+        for word in from.words() {
+            let name: String = setup.args.read(&word, "USE_ENCAP_FROM")?;
+            match setup.element(&name) {
+                Some((number, "FromDump")) => source = Some(setup.shared::<Source>(number)),
+                _ => {
+                    let words = format!("USE_ENCAP_FROM: `{name}` is no FromDump");
+                    return Err(setup.args.refuse(&word, &words));
+                }
+            }
+        }
+        Ok(source.filter(|_| given.is_none()).map_or(Self::Given(given.unwrap_or(ETHER)), Self::Of))
+    }
+
+    fn number(&self) -> u32 {
+        match self {
+            Self::Given(encap) => encap.link,
+            Self::Of(source) => source.0.get().unwrap_or(&ETHER).link,
+        }
+    }
+}
+
+/// Packets are Ethernet frames.
+#[cfg(not(feature = "click"))]
+struct Link;
+
+#[cfg(not(feature = "click"))]
+#[allow(clippy::unused_self, clippy::unnecessary_wraps, reason = "as that of feature `click`")]
+impl Link {
+    fn read(_: &mut Setup<'_>) -> Result<Self, ConfigError> {
+        Ok(Self)
+    }
+
+    fn number(&self) -> u32 {
+        Form::default().link
+    }
+}
+
 struct FromDump {
     /// Reader, until the end of the file.
     reader: Option<Pcap>,
-    stop: Option<Ending>,
+    stop: Stop,
+    /// A handler is called at the end; else the element is no longer active then.
+    ends: bool,
     burst: usize,
     active: Setting<bool>,
     /// Packets come at the distances of their times.
     timing: bool,
     /// Time of the first packet, and when it came.
     began: Option<(Duration, u64)>,
+    /// The next packet comes at once, and begins the distances again.
+    again: Arc<AtomicBool>,
     /// When the next packet comes.
     due_ns: u64,
     count: Arc<Count>,
+    chosen: Chosen,
 }
 
 impl FromDump {
     /// Reads what is due; whether the file may have more.
     fn read(&mut self, batch: &mut Batch, now_ns: u64) -> bool {
-        let Some(reader) = &mut self.reader else { return false };
-        while batch.room() > 0 {
+        while batch.room() > 0 && self.active.get() {
+            let Some(reader) = &mut self.reader else { return false };
+            let Ok(Some((time, bytes))) = reader.peek() else { return false };
             if self.timing {
-                let Ok(Some(time)) = reader.next_time() else { return false };
+                if self.again.swap(false, Relaxed) {
+                    self.began = None;
+                }
                 let (first, began_ns) = *self.began.get_or_insert((time, now_ns));
                 let since = u64::try_from(time.saturating_sub(first).as_nanos());
                 self.due_ns = began_ns.saturating_add(since.unwrap_or(u64::MAX));
@@ -140,8 +351,21 @@ impl FromDump {
                     return true;
                 }
             }
-            if !reader.recv_one(batch, note).unwrap_or(false) {
-                return false;
+            match self.chosen.fate(time, bytes) {
+                Fate::IsSkipped => reader.skip(),
+                Fate::Leaves => {
+                    if !reader.recv_one(batch, note).unwrap_or(false) {
+                        return false;
+                    }
+                }
+                Fate::Ends => {
+                    if !self.ends {
+                        self.active.set(false);
+                    }
+                    self.stop.reset();
+                    self.stop.request();
+                    self.stop.reset();
+                }
             }
         }
         true
@@ -161,16 +385,17 @@ fn note(batch: &mut Batch, i: usize, time: Duration, frame_len: u32) {
 #[cfg(not(feature = "click"))]
 fn note(_: &mut Batch, _: usize, _: Duration, _: u32) {}
 
-/// Time that a packet has.
+/// Time that a packet has, and how many bytes it lacks.
 #[cfg(feature = "click")]
-fn noted(batch: &Batch, i: usize) -> Option<Duration> {
-    let time = super::only::annotations::Annotations::of(batch, i).timestamp_ns;
-    u64::try_from(time).ok().filter(|time| *time > 0).map(Duration::from_nanos)
+fn noted(batch: &Batch, i: usize) -> (Option<Duration>, u32) {
+    let noted = super::only::annotations::Annotations::of(batch, i);
+    let time = u64::try_from(noted.timestamp_ns).ok().filter(|time| *time > 0);
+    (time.map(Duration::from_nanos), noted.extra_length)
 }
 
 #[cfg(not(feature = "click"))]
-fn noted(_: &Batch, _: usize) -> Option<Duration> {
-    None
+fn noted(_: &Batch, _: usize) -> (Option<Duration>, u32) {
+    (None, 0)
 }
 
 impl Element for FromDump {
@@ -184,11 +409,10 @@ impl Element for FromDump {
         batch.set_limit(BATCH);
         cx.counters.packets_in.add(batch.len() as u64);
         self.count.add(batch.len() as u64);
+        self.chosen.sort(batch);
         if !more {
             self.reader = None;
-            if let Some(stop) = &self.stop {
-                stop.request();
-            }
+            self.stop.request();
         }
     }
 
@@ -206,28 +430,36 @@ impl Element for FromDump {
 struct Writer {
     name: String,
     file: Option<Pcap>,
+    /// Packets that were written before counts were reset.
+    before: u64,
     /// Why no more is written.
     failed: Option<String>,
 }
 
 impl Writer {
     /// Begins a file, or continues the one of that name.
-    fn begin(&mut self, name: &str, file: File) {
+    fn begin(&mut self, name: &str, file: File, form: Form) {
         if self.file.is_some() && self.name == name {
             return;
         }
         name.clone_into(&mut self.name);
-        match Pcap::writing(name, file) {
+        self.before = 0;
+        match Pcap::writing(name, file, form) {
             Ok(file) => (self.file, self.failed) = (Some(file), None),
             Err(error) => (self.file, self.failed) = (None, Some(error.to_string())),
         }
     }
 
     /// Whether the packets are in the file.
-    fn write(&mut self, batch: &Batch) -> bool {
+    fn write(&mut self, batch: &Batch, longer: bool) -> bool {
         let Some(file) = &mut self.file else { return false };
-        if let Err(error) = file.write(batch, |i| noted(batch, i)) {
-            (self.file, self.failed) = (None, Some(error.to_string()));
+        let noted = |i| {
+            let (time, lacks) = noted(batch, i);
+            (time, if longer { lacks } else { 0 })
+        };
+        if let Err(error) = file.write(batch, noted) {
+            (self.file, self.before) = (None, 0);
+            self.failed = Some(error.to_string());
         }
         self.file.is_some()
     }
@@ -246,11 +478,14 @@ struct ToDump {
     /// Writer; a dry run has none.
     writer: Option<Arc<Mutex<Writer>>>,
     ends: bool,
+    /// Bytes that packets lack count.
+    longer: bool,
 }
 
 impl Element for ToDump {
     fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
-        let written = self.writer.as_ref().is_none_or(|writer| lock(writer).write(batch));
+        let written =
+            self.writer.as_ref().is_none_or(|writer| lock(writer).write(batch, self.longer));
         if !self.ends {
             return;
         }
@@ -327,5 +562,86 @@ mod tests {
         assert_eq!(rig.poll().len(), 1);
         std::fs::remove_file(file).unwrap();
         assert_eq!((rig.read("t.first"), rig.read("c.nagg")), ("1002.500000".into(), "1".into()));
+    }
+
+    #[cfg(feature = "click")]
+    #[test]
+    fn packets_of_a_time_or_a_place_leave() {
+        let file = capture("window", &[0, 1000, 2000, 3000]);
+        for (more, count, last) in [
+            ("START 1001", 3, "132"),
+            ("START_AFTER 1.5s", 2, "132"),
+            ("END 1001", 1, "24"),
+            ("END_AFTER 2s", 2, "60"),
+            ("START 1001, INTERVAL 1", 1, "60"),
+            ("FILEPOS 60, INTERVAL 2", 2, "96"),
+            ("SAMPLE 0", 0, "0"),
+            ("SAMPLE 1", 4, "132"),
+        ] {
+            let text = format!("f :: FromDump({file}, {more}) -> ToDevice(x)");
+            let mut rig = Rig::new(&World::new(), &text);
+            let sent = rig.poll().len() + rig.poll().len();
+            assert_eq!((sent, rig.read("f.packet_filepos").as_str()), (count, last), "{more}");
+        }
+        let text = format!("f :: FromDump({file}, END 1001) -> ToDevice(x)");
+        let mut rig = Rig::new(&World::new(), &text);
+        assert_eq!((rig.poll().len(), rig.poll().len()), (1, 0));
+        assert_eq!([rig.read("f.active"), rig.read("f.filesize")], ["false", "168"]);
+        rig.write("f.reset_counts", "");
+        rig.write("f.extend_interval", "2");
+        assert_eq!((rig.poll().len(), rig.read("f.active")), (2, "false".into()));
+        rig.write("f.active", "true");
+        assert_eq!((rig.poll().len(), rig.read("f.count")), (1, "3".into()));
+        std::fs::remove_file(file).unwrap();
+    }
+
+    #[cfg(feature = "click")]
+    #[test]
+    fn handlers_are_called_at_the_end() {
+        let file = capture("end", &[0, 1000, 2000]);
+        let text = format!(
+            "f :: FromDump({file}, END 1001, END_CALL f.extend_interval 1) -> ToDevice(x);
+            g :: FromDump({file}, END 1001, END_CALL p.color 7) -> p :: Paint(1) -> ToDevice(y);
+            h :: FromDump({file}, STOP true, ACTIVE false) -> ToDevice(z)"
+        );
+        let mut rig = Rig::new(&World::new(), &text);
+        let sent = rig.poll();
+        std::fs::remove_file(file).unwrap();
+        let to = |name: &str| sent.iter().filter(|(device, _)| device == name).count();
+        // What is called at the end decides whether more packets come.
+        assert_eq!((to("x"), to("y"), rig.read("p.color")), (3, 3, "7".into()));
+    }
+
+    #[cfg(feature = "click")]
+    #[test]
+    fn other_packets_than_frames_are_written_and_read() {
+        let ip = crate::testing::frame_v4("10.0.0.1", "10.0.0.2", 64, 17, &[0; 30])[14..].to_vec();
+        let (file, copy) = (capture("encap", &[]), capture("copy", &[]));
+        let text = format!("FromDevice(a) -> t :: ToDump({file}, ENCAP IP, SNAPLEN 40, NANO true)");
+        let mut rig = Rig::new(&World::new(), &text);
+        rig.receive("a", &[&ip, &[0; 40]]);
+        assert_eq!([rig.read("t.count"), rig.read("t.filename")], ["2", file.as_str()]);
+        rig.write("t.reset_counts", "");
+        assert_eq!(rig.read("t.count"), "0");
+        let bytes = std::fs::read(&file).unwrap();
+        assert_eq!((&bytes[..4], bytes[20]), (&[0x4d, 0x3c, 0xb2, 0xa1][..], 101));
+        assert_eq!((bytes.len(), bytes[32], usize::from(bytes[36])), (24 + 2 * 56, 40, ip.len()));
+        let text = format!(
+            "f :: FromDump({file}, FORCE_IP true) -> IPClassifier(udp) -> t :: ToDump({copy}, USE_ENCAP_FROM f);
+            f [1] -> ToDevice(other)"
+        );
+        let mut rig = Rig::new(&World::new(), &text);
+        let sent = rig.poll();
+        assert_eq!((sent.len(), sent[0].0.as_str(), sent[0].1.len()), (1, "other", 40));
+        assert_eq!([rig.read("f.encap"), rig.read("t.count")], ["IP", "1"]);
+        let bytes = std::fs::read(&copy).unwrap();
+        // The bytes that it lacks are counted.
+        assert_eq!((bytes[20], usize::from(bytes[36])), (101, ip.len()));
+        for file in [file, copy] {
+            std::fs::remove_file(file).unwrap();
+        }
+        let text = "Idle -> n :: Null -> ToDump(/dev/null, USE_ENCAP_FROM n)";
+        let reported = crate::graph::Plan::read("a", text, crate::ELEMENTS).unwrap_err();
+        assert!(reported.to_string().contains("`n` is no FromDump"), "{reported}");
     }
 }

@@ -22,7 +22,13 @@ use crate::language::{Args, ConfigError, Value};
 
 /// A time, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Time(i64);
+pub(crate) struct Time(i64);
+
+impl Time {
+    pub(crate) fn ns(self) -> i64 {
+        self.0
+    }
+}
 
 impl Value for Time {
     fn read(text: &str) -> Result<Self, String> {

@@ -1,7 +1,7 @@
 //! Network address translation: `IPRewriter`, `TCPRewriter` and `UDPRewriter` change addresses and ports of flows,
 //! `ICMPPingRewriter` addresses and identifiers of echo requests and replies, `IPAddrRewriter` and `IPAddrPairRewriter`
-//! addresses alone; `IPRewriterPatterns` names patterns, `RoundRobinIPMapper` has several that new flows get in turn,
-//! `FTPPortMapper` and `ICMPRewriter` change what packets have of flows in their payload.
+//! addresses alone; `IPRewriterPatterns` names patterns, `RoundRobinIPMapper` has several that new flows get in turn and
+//! `SourceIPHashMapper` several that flows get by their source (`mapper.rs`), `FTPPortMapper` and `ICMPRewriter` change what packets have of flows in their payload.
 //!
 //! Source: Click's elements of these names; RFC 3022. An argument for each input decides what becomes of a new flow
 //! that comes by it: `drop`, `pass OUTPUT`, `keep FOUT ROUT`, or `pattern SADDR SPORT DADDR DPORT FOUT ROUT` (without
@@ -16,6 +16,7 @@
 
 mod ftp;
 mod icmp;
+mod mapper;
 pub(super) mod packet;
 pub(super) mod pattern;
 mod table;
@@ -23,6 +24,7 @@ mod tcp;
 
 pub(crate) use ftp::CLASS as FTP;
 pub(crate) use icmp::CLASS as ICMP;
+pub(crate) use mapper::{BY_SOURCE, IN_TURN};
 
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -38,6 +40,7 @@ use crate::graph::{Context, Element, ElementClass, Made, Setup};
 use crate::handler::Handler;
 use crate::language::{Arg, ClassSpec, ConfigError, Problems, Value};
 
+use mapper::Mapper;
 use pattern::{Choice, FlowId, Pattern};
 use table::{Flow, Found, Key, Session, Shard, Table, Times};
 
@@ -68,22 +71,6 @@ pub(crate) const PATTERNS: ElementClass = ElementClass {
 };
 
 const PATTERNS_NAME: &str = "IPRewriterPatterns";
-
-pub(crate) const MAPPER: ElementClass = ElementClass {
-    spec: ClassSpec::new(MAPPER_NAME, "0/0", "a/a", "x/y"),
-    summary: "gives new flows of rewriters its patterns in turn",
-    configure: |setup| {
-        // The rewriters that name it read them.
-        let patterns = std::iter::from_fn(|| setup.args.next_of_any()).count();
-        if patterns == 0 {
-            return Err(setup.args.refuse_all("it has no patterns"));
-        }
-        setup.args.finish()?;
-        Ok(Made::new(|_| Named))
-    },
-};
-
-const MAPPER_NAME: &str = "RoundRobinIPMapper";
 
 struct Named;
 
@@ -151,26 +138,8 @@ enum Input {
     Mapper(Mapper),
 }
 
-/// Patterns that new flows get in turn. They stand behind the inputs of the rewriter, as if each were one.
-#[derive(Debug)]
-struct Mapper {
-    /// The first of them, and how many there are.
-    first: usize,
-    count: usize,
-    next: AtomicUsize,
-}
-
 /// Inputs of a rewriter with the patterns of its mappers, at most: a flow has the number of its own in 16 bits.
 const MOST_INPUTS: usize = u16::MAX as usize;
-
-impl Mapper {
-    /// The pattern whose turn it is.
-    fn next(&self) -> u16 {
-        // Relaxed: each worker gets some pattern, and the next one another.
-        let turn = self.next.fetch_add(1, Relaxed) % self.count;
-        u16::try_from(self.first + turn).expect("there are MOST_INPUTS at most")
-    }
-}
 
 impl Input {
     /// Outputs of the packets of a flow that began here, and of the replies to them.
@@ -286,13 +255,13 @@ fn configure(setup: &mut Setup<'_>, kind: Kind) -> Result<Made, ConfigError> {
     let mut mapped = Vec::new();
     for (number, arg) in given.iter().enumerate() {
         let words: Vec<String> = arg.words().map(|word| word.raw().to_owned()).collect();
-        let read = match mapper(setup, &words, kind) {
+        let read = match mapper::read(setup, &words, kind) {
             None => input(setup, &words, kind),
-            Some(patterns) => patterns.map(|patterns| {
+            Some(read) => read.map(|(patterns, order)| {
                 let first = given.len() + mapped.len();
                 let count = patterns.len();
                 mapped.extend(patterns);
-                Input::Mapper(Mapper { first, count, next: AtomicUsize::new(0) })
+                Input::Mapper(Mapper { first, count, order })
             }),
         };
         match read {
@@ -395,29 +364,6 @@ fn input(setup: &Setup<'_>, words: &[String], kind: Kind) -> Result<Input, Strin
         }
         _ => Err("bad input spec".into()),
     }
-}
-
-/// The patterns of a mapper, where the words are the name of one.
-fn mapper(setup: &Setup<'_>, words: &[String], kind: Kind) -> Option<Result<Vec<Input>, String>> {
-    let [name] = words else { return None };
-    let configuration = setup.around.configuration?;
-    let (number, _) = setup.element(name).filter(|(_, class)| *class == MAPPER_NAME)?;
-    let mut problems = Problems::default();
-    let mut args = configuration.args(number, &mut problems);
-    let mut patterns = Vec::new();
-    while let Some(arg) = args.next_of_any() {
-        let mut words: Vec<String> = arg.words().map(|word| word.raw().to_owned()).collect();
-        if !matches!(words.first().map(String::as_str), None | Some("pattern" | "keep")) {
-            words.insert(0, "pattern".to_owned());
-        }
-        match input(setup, &words, kind) {
-            Ok(input @ (Input::Pattern(..) | Input::Keep(..))) => patterns.push(input),
-            Ok(_) => return Some(Err(format!("{MAPPER_NAME} {name}: no pattern"))),
-            Err(words) => return Some(Err(format!("{MAPPER_NAME} {name}: {words}"))),
-        }
-    }
-    // One without any is refused by itself.
-    (!patterns.is_empty()).then_some(Ok(patterns))
 }
 
 /// The pattern of a name.
@@ -731,8 +677,9 @@ impl Config {
         now_ns: u64,
     ) -> Option<Found> {
         match self.inputs.get(usize::from(input))? {
-            Input::Mapper(mapper) => (0..mapper.count)
-                .find_map(|_| self.map_by(session, flow, mapper.next(), paint, now_ns)),
+            Input::Mapper(mapper) => mapper
+                .order(flow.1.src)
+                .find_map(|input| self.map_by(session, flow, input, paint, now_ns)),
             _ => self.map_by(session, flow, input, paint, now_ns),
         }
     }

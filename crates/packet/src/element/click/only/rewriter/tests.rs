@@ -98,6 +98,35 @@ fn a_mapper_gives_its_patterns_in_turn() {
 }
 
 #[test]
+fn a_mapper_by_source_gives_a_source_one_pattern() {
+    let text = "FromDevice(a) -> Strip(14) -> CheckIPHeader -> rw :: IPRewriter(m) -> ToDevice(x); rw [1] -> ToDevice(y);
+        m :: SourceIPHashMapper(16 0xbad, - - 1.0.0.1 - 0 1 1, pattern - - 1.0.0.2 - 0 1 2)";
+    let mut rig = Rig::new(&World::new(), text);
+    let mut seen = [0; 2];
+    for host in 1..=60 {
+        let mut to = Vec::new();
+        for port in 1..=3 {
+            let ports = [0, port, 0, 80, 0, 8, 0, 0];
+            let frame = frame_v4(&format!("10.0.0.{host}"), "8.0.0.1", 64, 17, &ports);
+            to.extend(rig.receive("a", &[&frame]).into_iter().map(|(_, bytes)| bytes[19]));
+        }
+        assert!(to.len() == 3 && to.iter().all(|server| *server == to[0]), "{to:?}");
+        seen[usize::from(to[0]) - 1] += 1;
+    }
+    assert!(seen.iter().all(|hosts| *hosts > 5), "{seen:?}");
+    for (config, words) in [
+        ("m :: SourceIPHashMapper(16, - - 1.0.0.1 - 0 0 1)", "expected NODES SEED"),
+        ("m :: SourceIPHashMapper(0 1, - - 1.0.0.1 - 0 0 1)", "1 to 1024 are possible"),
+        ("m :: SourceIPHashMapper(16 1, - - 1.0.0.1 - 0 0 x)", "no number of a server"),
+        ("m :: SourceIPHashMapper(16 1)", "it has no patterns"),
+    ] {
+        let text = format!("FromDevice(a) -> IPRewriter(m) -> ToDevice(x); {config}");
+        let reported = crate::graph::Plan::read("a", &text, crate::ELEMENTS).unwrap_err();
+        assert!(reported.to_string().contains(words), "{reported}");
+    }
+}
+
+#[test]
 fn a_mapper_is_found_in_its_compound() {
     let text = "elementclass C { input -> rw :: IPRewriter(m) -> output; m :: RoundRobinIPMapper(1.0.0.1 7-8# - - 0 0) };
         FromDevice(a) -> Strip(14) -> CheckIPHeader -> c :: C -> ToDevice(x)";

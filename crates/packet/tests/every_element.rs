@@ -144,6 +144,10 @@ const GRAPHS: &[Subject] = &[
         -> f :: FTPPortMapper(t, t, 0) -> p :: IPAddrPairRewriter(keep 0 0) -> a :: IPAddrRewriter(keep 0 0) -> ToDevice(b);
         rw [1] -> ToDevice(c); rw [2] -> i :: ICMPRewriter(rw) -> ToDevice(d); i [1] -> ToDevice(e); FromDevice(x) -> [1] rw;
         IPRewriterPatterns(x 10.0.0.1 1-9 - -); RoundRobinIPMapper(10.0.0.1 1-9 - - 0 1)"),
+    ordered("FromDevice(a) -> Strip(14) -> MarkIPHeader -> rw :: UDPRewriter(m) -> ToDevice(b); rw [1] -> ToDevice(c);
+        m :: SourceIPHashMapper(8 7, - - 10.0.0.7 - 0 1 1, - - 10.0.0.8 - 1 0 2)"),
+    makes("FromDevice(a) -> c :: Classifier(12/0806, 12/0800); c [0] -> [1] q; t :: ARPTable;
+        c [1] -> Strip(14) -> CheckIPHeader -> q :: ARPQuerier(10.0.0.1/24, 2:0:0:0:0:1, TABLE t) -> ToDevice(c)"),
     ordered("FromDevice(a) -> s :: StoreIPAddress(10.0.0.7, src) -> SetIPAddress(10.9.9.9) -> GetIPAddress(16)
         -> SetRandIPAddress(10.0.0.0/8) -> ToDevice(b); s [1] -> SetIP6Address(fe80::1) -> GetIP6Address(22) -> ToDevice(c);
         FromHost(d, 10.0.0.1/24) -> ToHost; PollDevice(e) -> ToHostSniffers; FromDPDKDevice(f) -> ToDPDKDevice(g)"),

@@ -5,14 +5,16 @@
 //! [`super::querier`]; Click queries more often than the second that RFC 1122 recommends. Addresses are kept for `TIMEOUT` (5 minutes), and confirmed after `POLL_TIMEOUT` (a minute).
 //! Only a packet that is for us makes a new entry; any updates one that is there. Refused are senders that no
 //! host is: groups, ourselves, and with `ONLINK true` those outside of the prefix that is given. Without it the prefix
-//! is that of the broadcast address, as in Click.
+//! is that of the broadcast address, as in Click. `TABLE` names an `ARPTable`, which several may share: its bounds and
+//! `TIMEOUT` are in effect then.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 
 use fingerpost_lpm::Prefix;
 use fingerpost_route::Mac;
 
-use super::querier::{Given, Heard, Protocol, spec};
+use super::querier::{Given, Heard, Protocol, Shared, spec};
 use crate::element::support::setting::Setting;
 use crate::frame::wire::arp::{ARP_BYTES, Arp, End, REQUEST, write_arp};
 use crate::frame::wire::ether::{TYPE_ARP, TYPE_IP4};
@@ -26,9 +28,10 @@ pub(crate) const CLASS: ElementClass = ElementClass {
     summary: "finds the link addresses of next hops by ARP",
     configure: |setup| {
         let (own, mac) = own_addresses(setup);
-        let given = Given::read(setup);
+        let given = Given::read(&mut setup.args);
         let broadcast = setup.args.keyword::<Ipv4Addr>("BROADCAST");
         let onlink = setup.args.keyword("ONLINK");
+        let named = named(setup);
         setup.args.finish()?;
         let (own, mac, onlink) = (own?, mac?, onlink?.unwrap_or(false));
         // Of two addresses or one there is no broadcast (RFC 3021).
@@ -42,10 +45,28 @@ pub(crate) const CLASS: ElementClass = ElementClass {
             subnet: Some(own.prefix).filter(|prefix| onlink && prefix.len() < 32),
             broadcast: broadcast.clone(),
         };
-        let made = broadcast.handled(given?.made(protocol, setup), "broadcast");
+        let made = match named? {
+            None => given?.made(protocol, setup),
+            Some((table, bounds)) => given?.of_table(bounds).made_with(protocol, setup, table),
+        };
+        let made = broadcast.handled(made, "broadcast");
         Ok(addr.handled(made, "ipaddr"))
     },
 };
+
+/// The table that the element shares with others, and its bounds.
+pub(super) type Named = Option<(Arc<Shared<u32>>, Given)>;
+
+#[cfg(feature = "click")]
+fn named(setup: &mut Setup<'_>) -> Result<Named, ConfigError> {
+    super::only::arp_table::named(setup)
+}
+
+#[cfg(not(feature = "click"))]
+#[allow(clippy::unnecessary_wraps, reason = "as that of feature `click`")]
+fn named(_: &mut Setup<'_>) -> Result<Named, ConfigError> {
+    Ok(None)
+}
 
 /// Addresses of the router: two arguments, or a name of both.
 fn own_addresses(
@@ -65,7 +86,7 @@ fn own_addresses(
 }
 
 #[derive(Clone)]
-struct ByArp {
+pub(super) struct ByArp {
     addr: Setting<Ipv4Addr>,
     mac: Mac,
     /// Where all neighbors are, where others are refused.
@@ -139,8 +160,6 @@ impl Protocol for ByArp {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::element::click::arp_responder::arp_frame;
     use crate::element::click::neighbors::{Neighbor, Neighbors};

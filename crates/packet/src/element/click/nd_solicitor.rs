@@ -31,7 +31,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
     configure: |setup| {
         let own = setup.args.positional::<Around<u128>>("IP");
         let mac = setup.args.positional::<Mac>("ETH");
-        let given = Given::read(setup);
+        let given = Given::read(&mut setup.args);
         setup.args.finish()?;
         let (own, mac) = (own?, mac?);
         let subnet = Some(own.prefix).filter(|prefix| prefix.len() < 128);

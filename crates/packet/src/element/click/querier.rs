@@ -34,7 +34,7 @@ use crate::frame::wire::EtherMut;
 use crate::frame::{Batch, Cause, DropReason, Packet};
 use crate::graph::{Context, Element, Exit, Held, Inputs, Made, Setup};
 use crate::handler::Handler;
-use crate::language::{ClassSpec, ConfigError, Value};
+use crate::language::{Args, ClassSpec, ConfigError, Value};
 use crate::route_table::gateways::Gateways;
 
 /// Queries and replies of one family.
@@ -97,13 +97,13 @@ pub(super) struct Given {
 }
 
 impl Given {
-    pub(super) fn read(setup: &mut Setup<'_>) -> Result<Self, ConfigError> {
-        let capacity = setup.args.keyword("CAPACITY");
-        let entries = setup.args.keyword("ENTRY_CAPACITY");
-        let per_entry = setup.args.keyword("ENTRY_PACKET_CAPACITY");
-        let broadcast_poll = setup.args.keyword("BROADCAST_POLL");
-        let timeout = setup.args.keyword("TIMEOUT");
-        let poll = setup.args.keyword("POLL_TIMEOUT");
+    pub(super) fn read(args: &mut Args<'_>) -> Result<Self, ConfigError> {
+        let capacity = args.keyword("CAPACITY");
+        let entries = args.keyword("ENTRY_CAPACITY");
+        let per_entry = args.keyword("ENTRY_PACKET_CAPACITY");
+        let broadcast_poll = args.keyword("BROADCAST_POLL");
+        let timeout = args.keyword("TIMEOUT");
+        let poll = args.keyword("POLL_TIMEOUT");
         Ok(Self {
             capacity: capacity?,
             // Click's: without a bound.
@@ -115,16 +115,37 @@ impl Given {
         })
     }
 
+    /// What a table bounds, where another one bounds the rest.
+    pub(super) fn of_table(self, table: Self) -> Self {
+        Self { broadcast_poll: self.broadcast_poll, poll: self.poll, ..table }
+    }
+
+    /// How long addresses are kept.
+    pub(super) fn life_ns<P: Protocol>(&self) -> u64 {
+        ns(self.timeout, P::LIFE_NS)
+    }
+
+    /// Addresses that are kept at most.
+    pub(super) fn entries(&self) -> usize {
+        self.entries.unwrap_or(ENTRIES)
+    }
+
     /// The element.
     pub(super) fn made<P: Protocol>(self, protocol: P, setup: &mut Setup<'_>) -> Made {
+        // What was learned stays known to a configuration that follows.
+        let kept = setup.keep::<Shared<P::Addr>>();
+        self.made_with(protocol, setup, kept)
+    }
+
+    /// The element, with this table.
+    pub(super) fn made_with<P: Protocol>(
+        self,
+        protocol: P,
+        setup: &mut Setup<'_>,
+        kept: Arc<Shared<P::Addr>>,
+    ) -> Made {
         let capacity = self.capacity.unwrap_or(PACKETS);
-        let ns = |time: Option<Duration>, usual: u64| match time {
-            // Click's: never.
-            Some(Duration::ZERO) => FOREVER,
-            Some(time) => u64::try_from(time.as_nanos()).unwrap_or(FOREVER),
-            None => usual,
-        };
-        let life_ns = ns(self.timeout, P::LIFE_NS);
+        let life_ns = self.life_ns::<P>();
         let repeats = P::REPEATS || setup.outputs > u32::from(FAILED);
         let bounds = Bounds {
             packets: capacity,
@@ -142,9 +163,7 @@ impl Given {
             failed: setup.exit(FAILED, DropReason::HostUnreachable),
             gateways: setup.gateways.clone(),
         };
-        // What was learned stays known to a configuration that follows.
-        let kept = setup.keep::<Shared<P::Addr>>();
-        let entries = self.entries.unwrap_or(ENTRIES);
+        let entries = self.entries();
         let shown = kept.clone();
         let made = Made::new(move |instance| {
             let table = if instance.is_dry_run() {
@@ -157,6 +176,16 @@ impl Given {
             Querier::new(settings.clone(), table, bounds, kept.0.add(instance))
         });
         handled::<P>(made.polled().holds(capacity.into()), &shown, life_ns)
+    }
+}
+
+/// A time as it is given.
+fn ns(time: Option<Duration>, usual: u64) -> u64 {
+    match time {
+        // Click's: never.
+        Some(Duration::ZERO) => FOREVER,
+        Some(time) => u64::try_from(time.as_nanos()).unwrap_or(FOREVER),
+        None => usual,
     }
 }
 
@@ -191,25 +220,32 @@ const SHOWN_AT_ONCE: usize = 16;
 const SHOWN_NS: u64 = 1_000_000;
 
 /// What workers and handlers share.
-type Shared<A> = (PerWorker<Counts<A>>, Arc<Neighbors<A>>);
+pub(super) type Shared<A> = (PerWorker<Counts<A>>, Arc<Neighbors<A>>);
 
 /// Entries of the table, the oldest first: address, link address if it is known, and time of the last news.
-fn listed<A: Station>(shared: &Shared<A>, life_ns: u64) -> Vec<(A, Option<Mac>, u64)> {
-    let now_ns = shared.0.greatest(|counts| counts.now_ns.read());
+fn listed<A: Station>(
+    table: &Neighbors<A>,
+    members: &[Arc<Shared<A>>],
+    life_ns: u64,
+) -> Vec<(A, Option<Mac>, u64)> {
+    let last = |shared: &Arc<Shared<A>>| shared.0.greatest(|counts| counts.now_ns.read());
+    let now_ns = members.iter().map(last).max().unwrap_or(0);
     let age_ns = |at_ns: u64| if at_ns == FOREVER { 0 } else { now_ns.saturating_sub(at_ns) };
-    let known = shared.1.all();
+    let known = table.all();
     let of = |&(addr, entry): &(A, Neighbor)| {
         let age_ns = age_ns(entry.heard_ns);
         (addr, Some(entry.mac).filter(|_| age_ns < life_ns || life_ns == FOREVER), age_ns)
     };
     let mut all: Vec<_> = known.iter().map(of).collect();
-    shared.0.each(|counts| {
-        // The worker needs the list again at once.
-        let wanted = counts.wanted.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        // Who still waits for an address keeps it: it is not older than what is forgotten.
-        all.extend(
-            wanted.into_iter().map(|(addr, since)| (addr, None, age_ns(since).min(life_ns))),
-        );
+    members.iter().for_each(|shared| {
+        shared.0.each(|counts| {
+            // The worker needs the list again at once.
+            let wanted = counts.wanted.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            // Who still waits for an address keeps it: it is not older than what is forgotten.
+            all.extend(
+                wanted.into_iter().map(|(addr, since)| (addr, None, age_ns(since).min(life_ns))),
+            );
+        })
     });
     // Of several workers that know an address, or wait for it, the last news count; the link address first.
     all.sort_by_key(|&(addr, mac, age_ns)| (addr, mac.is_none(), age_ns));
@@ -230,18 +266,38 @@ fn handled<P: Protocol>(made: Made, shared: &Arc<Shared<P::Addr>>, life_ns: u64)
         Handler::read(name, move || shared.0.sum(value).to_string())
     };
     let stats = shared.clone();
-    let [shown, count] = [(); 2].map(|()| shared.clone());
-    let [insert, delete, clear] = [(); 3].map(|()| shared.1.clone());
-    made.handler(read("queries", |counts| counts.queries.read()))
+    let made = made
+        .handler(read("queries", |counts| counts.queries.read()))
         .handler(read("responses", |counts| counts.responses.read()))
-        .handler(read("drops", |counts| counts.drops.read()))
-        .handler(read("length", |counts| counts.length.read()))
         .handler(Handler::read("stats", move || {
             let drops = stats.0.sum(|counts| counts.drops.read());
             let queries = stats.0.sum(|counts| counts.queries.read());
             format!("{drops} packets killed\n{queries} {} sent\n", P::QUERIES)
+        }));
+    let members = shared.clone();
+    table_handled::<P>(made, &shared.1, life_ns, move || vec![members.clone()])
+}
+
+/// Adds the handlers of a table, of which these elements have packets that wait.
+pub(super) fn table_handled<P: Protocol>(
+    made: Made,
+    table: &Arc<Neighbors<P::Addr>>,
+    life_ns: u64,
+    members: impl Fn() -> Vec<Arc<Shared<P::Addr>>> + Send + Sync + 'static,
+) -> Made {
+    let members = Arc::new(members);
+    let read = |name, value: fn(&Counts<P::Addr>) -> u64| {
+        let members = members.clone();
+        let sum = move || members().iter().map(|shared| shared.0.sum(value)).sum::<u64>();
+        Handler::read(name, move || sum().to_string())
+    };
+    let [shown, count] = [(); 2].map(|()| (table.clone(), members.clone()));
+    let [insert, delete, clear] = [(); 3].map(|()| table.clone());
+    made.handler(read("drops", |counts| counts.drops.read()))
+        .handler(read("length", |counts| counts.length.read()))
+        .handler(Handler::read("count", move || {
+            listed(&count.0, &(count.1)(), life_ns).len().to_string()
         }))
-        .handler(Handler::read("count", move || listed(&count, life_ns).len().to_string()))
         .handler(Handler::read("table", move || {
             let line = |(addr, mac, age_ns): (P::Addr, Option<Mac>, u64)| {
                 let (known, mac) = (u8::from(mac.is_some()), mac.unwrap_or(Mac([0xff; 6])));
@@ -249,7 +305,7 @@ fn handled<P: Protocol>(made: Made, shared: &Arc<Shared<P::Addr>>, life_ns: u64)
                 let (s, us) = (age_ns / 1_000_000_000, age_ns / 1000 % 1_000_000);
                 format!("{} {known} {mac} {s}.{us:06}\n", P::Text::from(addr))
             };
-            listed(&shown, life_ns).into_iter().map(line).collect()
+            listed(&shown.0, &(shown.1)(), life_ns).into_iter().map(line).collect()
         }))
         .handler(Handler::write("insert", move |text| {
             let (addr, mac) = text.trim().split_once(' ').unwrap_or((text, ""));

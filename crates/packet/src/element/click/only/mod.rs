@@ -6,6 +6,7 @@ pub(crate) mod address_translator;
 pub(crate) mod aggregate;
 pub(crate) mod aggregate_counter;
 pub(crate) mod annotations;
+pub(crate) mod arp_table;
 pub(crate) mod average_counter;
 pub(crate) mod bypass;
 pub(crate) mod check_transport;
@@ -14,6 +15,8 @@ pub mod clock;
 pub(crate) mod codel;
 pub(crate) mod device;
 pub(crate) mod drr_sched;
+pub(crate) mod dump_encap;
+pub(crate) mod dump_window;
 pub(crate) mod each;
 pub(crate) mod encap;
 pub(crate) mod ether_fields;
@@ -82,6 +85,7 @@ pub(crate) static ELEMENTS: &[ElementClass] = &[
     aggregate_counter::CLASS,
     aggregate_counter::LAST,
     aggregate_counter::PACKETS,
+    arp_table::CLASS,
     average_counter::CLASS,
     bypass::CLASS,
     check_transport::ICMP,
@@ -182,7 +186,8 @@ pub(crate) static ELEMENTS: &[ElementClass] = &[
     rewriter::FTP,
     rewriter::ICMP,
     rewriter::IP,
-    rewriter::MAPPER,
+    rewriter::BY_SOURCE,
+    rewriter::IN_TURN,
     rewriter::PAIR,
     rewriter::PATTERNS,
     rewriter::PING,

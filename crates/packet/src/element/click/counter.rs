@@ -147,7 +147,7 @@ fn per_second(rate: f64) -> String {
 
 /// A handler that is called when a count reaches a number: `3 b.active true`.
 #[derive(Clone)]
-struct Call {
+pub(super) struct Call {
     caller: Caller,
     at: Arc<Mutex<Option<(u64, String)>>>,
     /// It is still to be called.
@@ -155,7 +155,7 @@ struct Call {
 }
 
 impl Call {
-    fn read(setup: &mut Setup<'_>, keyword: &'static str) -> Result<Self, ConfigError> {
+    pub(super) fn read(setup: &mut Setup<'_>, keyword: &'static str) -> Result<Self, ConfigError> {
         let arg = setup.args.keyword_arg(keyword)?;
         let call =
             Self { caller: Caller::of(setup), at: Arc::default(), armed: Setting::new(false) };
@@ -192,8 +192,13 @@ impl Call {
         self.armed.change(|_| any);
     }
 
+    /// Whether it is still to be called.
+    pub(super) fn is_armed(&self) -> bool {
+        self.armed.get()
+    }
+
     /// Calls it, if the count is reached: `exact` where only that count will do.
-    fn reached(&self, exact: bool, count: impl Fn() -> u64) {
+    pub(super) fn reached(&self, exact: bool, count: impl Fn() -> u64) {
         if !self.armed.get() {
             return;
         }
@@ -206,7 +211,7 @@ impl Call {
     }
 
     /// Adds the handlers that read and write it.
-    fn handled(&self, made: Made, name: &'static str) -> Made {
+    pub(super) fn handled(&self, made: Made, name: &'static str) -> Made {
         let [read, write] = [(); 2].map(|()| self.clone());
         made.handler(Handler::read(name, move || {
             read.lock().as_ref().map_or_else(String::new, |(at, call)| format!("{at} {call}"))
@@ -233,7 +238,7 @@ impl Element for Counter {
         let Some([packets, bytes]) = &self.calls else {
             return self.count(batch, 0..batch.len());
         };
-        if !packets.armed.get() && !bytes.armed.get() {
+        if !packets.is_armed() && !bytes.is_armed() {
             return self.count(batch, 0..batch.len());
         }
         for i in 0..batch.len() {

@@ -5,8 +5,9 @@
 //! `EXTRA_LENGTH false` is given, `IP_BYTES true` those behind the network header's beginning; a packet that stands for
 //! several counts as these unless `MULTIPACKET false`. What comes by the second input counts for aggregates that are
 //! known. `AGGREGATE_STOP N` and `COUNT_STOP N` end the router, `AGGREGATE_FREEZE` and `COUNT_FREEZE` let it take no
-//! new aggregates. `write_text_file FILE` writes a line for each, `write_ip_file` with addresses. All workers count
-//! together, under a lock a batch. Differs: files have text, no binary form.
+//! new aggregates, `AGGREGATE_CALL N HANDLER` and `COUNT_CALL` call a handler, once. `write_text_file FILE` writes a line
+//! for each, `write_ip_file` with addresses, `write_file` two words of 4 bytes. `reaggregate_counts` makes the counts
+//! aggregates, which count how many aggregates had them. All workers count together, under a lock a batch.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -15,6 +16,7 @@ use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::annotations::Annotations;
+use crate::element::click::counter::Call;
 use crate::element::support::resets::Resets;
 use crate::element::support::setting::Setting;
 use crate::frame::{Batch, DropReason, FLAG_GENERATED, Packet};
@@ -23,8 +25,7 @@ use crate::handler::Handler;
 use crate::language::ClassSpec;
 
 pub(crate) const CLASS: ElementClass = ElementClass {
-    spec: ClassSpec::new("AggregateCounter", "1-2/1-2", "a/ah", "#/#")
-        .ignores(&["AGGREGATE_CALL", "COUNT_CALL"]),
+    spec: ClassSpec::new("AggregateCounter", "1-2/1-2", "a/ah", "#/#"),
     summary: "counts packets or bytes of each aggregate",
     configure: |setup| {
         let mut is = |name, usual| setup.args.keyword::<bool>(name).map(|is| is.unwrap_or(usual));
@@ -34,14 +35,18 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         let aggregates = [limit("AGGREGATE_STOP")?, limit("AGGREGATE_FREEZE")?];
         let counts = [limit("COUNT_STOP")?, limit("COUNT_FREEZE")?];
         let banner = setup.args.keyword::<String>("BANNER");
+        let calls = [Call::read(setup, "AGGREGATE_CALL"), Call::read(setup, "COUNT_CALL")];
         setup.args.finish()?;
-        let banner = banner?.unwrap_or_default();
+        let [aggregate_call, count_call] = calls;
+        let calls = [aggregate_call?, count_call?];
+        let banner = Arc::new(Mutex::new(banner?.unwrap_or_default()));
         let what = What { bytes: bytes || ip_bytes, ip: ip_bytes, packets, extra };
         let shared = setup.keep::<Mutex<Counts>>();
         let (frozen, active) = (Setting::new(false), Setting::new(true));
         let stop = setup.ending.clone();
         let made = Made::new({
             let (shared, frozen, active) = (shared.clone(), frozen.clone(), active.clone());
+            let calls = calls.clone();
             move |instance| Counter {
                 what,
                 shared: (!instance.is_dry_run()).then(|| shared.clone()),
@@ -49,42 +54,70 @@ pub(crate) const CLASS: ElementClass = ElementClass {
                 frozen: frozen.clone(),
                 active: active.clone(),
                 stop: stop.clone(),
+                calls: calls.clone(),
             }
+        });
+        let made = calls[1].handled(calls[0].handled(made, "aggregate_call"), "count_call");
+        let (halt, ending) = (active.clone(), setup.ending.clone());
+        let made = made.command("stop", move || {
+            halt.set(false);
+            ending.request();
         });
         let made = active.handled(frozen.handled(made, "freeze"), "active");
         let read = |name, text: fn(&Counts) -> String| {
             let shared = shared.clone();
             Handler::read(name, move || text(&lock(&shared)))
         };
-        let write = |name, addrs: bool| {
+        let write = |name, form: Form| {
             let (shared, banner) = (shared.clone(), banner.clone());
             Handler::write_opening(name, move |file, policy| {
-                let text = lock(&shared).text(&banner, addrs);
+                let bytes = lock(&shared).written(&lock(&banner), form);
                 let file = file.trim();
                 if file == "-" {
-                    super::console::out(&text);
+                    super::console::out(&String::from_utf8_lossy(&bytes));
                     return Ok(());
                 }
                 let opened = policy.new_output(file).map_err(|error| format!("{file}: {error}"))?;
                 let Some(mut opened) = opened else { return Ok(()) };
-                opened.write_all(text.as_bytes()).map_err(|error| format!("{file}: {error}"))
+                opened.write_all(&bytes).map_err(|error| format!("{file}: {error}"))
             })
         };
         let clear = shared.clone();
+        let again = |name| {
+            let shared = shared.clone();
+            Handler::write(name, move |_| {
+                lock(&shared).count_counts();
+                Ok(())
+            })
+        };
+        let set = banner.clone();
         Ok(made
             .handler(read("count", |counts| counts.total.to_string()))
             .handler(read("nagg", |counts| counts.of.len().to_string()))
             .handler(read("counts_pdf", Counts::pdf))
-            .handler(Handler::read("banner", {
-                let banner = banner.clone();
-                move || banner.clone()
+            .handler(Handler::write("banner", move |text| {
+                text.clone_into(&mut lock(&set));
+                Ok(())
             }))
-            .handler(write("write_text_file", false))
-            .handler(write("write_ascii_file", false))
-            .handler(write("write_ip_file", true))
+            .handler(again("reaggregate_counts"))
+            .handler(again("counts_pdf"))
+            .handler(write("write_file", Form::Words))
+            .handler(write("write_text_file", Form::Numbers))
+            .handler(write("write_ascii_file", Form::Numbers))
+            .handler(write("write_ip_file", Form::Addrs))
+            .handler(Handler::read("banner", move || lock(&banner).clone()))
             .command("clear", move || *lock(&clear) = Counts::default()))
     },
 };
+
+/// Form of a file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Numbers,
+    Addrs,
+    /// Words of 4 bytes.
+    Words,
+}
 
 /// What is counted.
 #[derive(Clone, Copy)]
@@ -119,19 +152,41 @@ fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Counts {
-    fn text(&self, banner: &str, addrs: bool) -> String {
-        let mut text = String::new();
-        if !banner.is_empty() {
-            let _ = writeln!(text, "# {banner}");
+    fn written(&self, banner: &str, form: Form) -> Vec<u8> {
+        let mut text = banner.to_owned();
+        if !banner.is_empty() && !banner.ends_with('\n') {
+            text.push('\n');
         }
         let _ = writeln!(text, "!num_nonzero {}", self.of.len());
-        for (&aggregate, count) in &self.of.iter().collect::<BTreeMap<_, _>>() {
-            let _ = match addrs {
-                true => writeln!(text, "{} {count}", Ipv4Addr::from_bits(*aggregate)),
-                false => writeln!(text, "{aggregate} {count}"),
-            };
+        text += match form {
+            Form::Numbers => "",
+            Form::Addrs => "!ip\n",
+            Form::Words if cfg!(target_endian = "little") => "!packed_le\n",
+            Form::Words => "!packed_be\n",
+        };
+        let mut bytes = text.into_bytes();
+        for (&aggregate, &count) in &self.of.iter().collect::<BTreeMap<_, _>>() {
+            match form {
+                Form::Addrs => {
+                    bytes.extend(format!("{} {count}\n", Ipv4Addr::from_bits(*aggregate)).bytes());
+                }
+                Form::Numbers => bytes.extend(format!("{aggregate} {count}\n").bytes()),
+                Form::Words => {
+                    bytes.extend(aggregate.to_ne_bytes());
+                    bytes.extend(u32::try_from(*count).unwrap_or(u32::MAX).to_ne_bytes());
+                }
+            }
         }
-        text
+        bytes
+    }
+
+    /// Counts how many aggregates have each count: what was a count is an aggregate then.
+    fn count_counts(&mut self) {
+        let counts = std::mem::take(self);
+        for count in counts.of.into_values() {
+            *self.of.entry(u32::try_from(count).unwrap_or(u32::MAX)).or_default() += 1;
+            self.total += 1;
+        }
     }
 
     /// How many aggregates have each count.
@@ -154,6 +209,38 @@ struct Counter {
     frozen: Setting<bool>,
     active: Setting<bool>,
     stop: Ending,
+    /// Calls at a number of aggregates, and at a count.
+    calls: [Call; 2],
+}
+
+impl Counter {
+    /// Counts a packet; how many aggregates there are now, and all that is counted.
+    fn count(
+        &self,
+        counts: &mut Counts,
+        (input, batch, i): (u16, &Batch, usize),
+    ) -> Option<[u64; 2]> {
+        let annotations = Annotations::of(batch, i);
+        let amount = self.what.of(batch, i, &annotations);
+        let Counts { of, total } = counts;
+        let takes_new = input == 0 && !self.frozen.get() && of.len() < MOST;
+        match of.get_mut(&annotations.aggregate) {
+            Some(count) => *count += amount,
+            None if takes_new => drop(of.insert(annotations.aggregate, amount)),
+            None => return None,
+        }
+        *total += amount;
+        let numbers = [of.len() as u64, *total];
+        for (number, [stops, freezes]) in numbers.into_iter().zip(self.limits) {
+            if stops.is_some_and(|limit| number >= limit) {
+                self.stop.request();
+            }
+            if freezes.is_some_and(|limit| number >= limit) {
+                self.frozen.change(|_| true);
+            }
+        }
+        Some(numbers)
+    }
 }
 
 impl Element for Counter {
@@ -161,27 +248,24 @@ impl Element for Counter {
         for i in 0..batch.len() {
             batch.output(i, input);
         }
-        let Some(shared) = self.shared.as_ref().filter(|_| self.active.get()) else { return };
-        let mut counts = lock(shared);
-        for i in 0..batch.len() {
-            let annotations = Annotations::of(batch, i);
-            let amount = self.what.of(batch, i, &annotations);
-            let Counts { of, total } = &mut *counts;
-            let takes_new = input == 0 && !self.frozen.get() && of.len() < MOST;
-            match of.get_mut(&annotations.aggregate) {
-                Some(count) => *count += amount,
-                None if takes_new => drop(of.insert(annotations.aggregate, amount)),
-                None => continue,
+        let Some(shared) = &self.shared else { return };
+        if !self.calls.iter().any(Call::is_armed) {
+            if self.active.get() {
+                let mut counts = lock(shared);
+                for i in 0..batch.len() {
+                    self.count(&mut counts, (input, batch, i));
+                }
             }
-            *total += amount;
-            let numbers = [of.len() as u64, *total];
-            for (number, [stops, freezes]) in numbers.into_iter().zip(self.limits) {
-                if stops.is_some_and(|limit| number >= limit) {
-                    self.stop.request();
-                }
-                if freezes.is_some_and(|limit| number >= limit) {
-                    self.frozen.change(|_| true);
-                }
+            return;
+        }
+        for i in 0..batch.len() {
+            if !self.active.get() {
+                return;
+            }
+            // What is called may read the counts, or end them.
+            let numbers = self.count(&mut lock(shared), (input, batch, i));
+            for (call, number) in self.calls.iter().zip(numbers.into_iter().flatten()) {
+                call.reached(false, || number);
             }
         }
     }
@@ -333,14 +417,41 @@ mod tests {
         );
         console::collect();
         rig.write("c.write_ip_file", "-");
-        assert_eq!(console::collected().out, "# x\n!num_nonzero 2\n10.0.0.1 98\n10.0.0.2 44\n");
+        assert_eq!(console::collected().out, "x\n!num_nonzero 2\n!ip\n10.0.0.1 98\n10.0.0.2 44\n");
         // A device has no length.
         rig.write("c.write_ip_file", "/dev/null");
+        let file = std::env::temp_dir().join(format!("fpaggregates{}", std::process::id()));
+        rig.write("c.banner", "!b");
+        rig.write("c.write_file", &file.display().to_string());
+        let words = [0x0a00_0001, 98, 0x0a00_0002, 44_u32].map(u32::to_ne_bytes).concat();
+        let written = std::fs::read(&file).unwrap();
+        std::fs::remove_file(file).unwrap();
+        assert!(written.starts_with(b"!b\n!num_nonzero 2\n!packed_") && written.ends_with(&words));
+        rig.write("c.reaggregate_counts", "");
+        assert_eq!((rig.read("c.count"), rig.read("c.counts_pdf")), ("2".into(), "1 2\n".into()));
         rig.write("l.clear", "");
         let sent = rig.poll();
         assert_eq!((sent.len(), sent[0].1.len(), &*sent[0].0), (3, 54, "x"));
         rig.write("c.clear", "");
         rig.write("p.clear", "");
         assert_eq!((rig.read("c.nagg"), rig.read("p.count")), ("0".into(), "0".into()));
+    }
+
+    #[test]
+    fn handlers_are_called_at_a_count() {
+        let text = "FromDevice(a) -> MarkIPHeader(14) -> AggregateIP(ip src)
+            -> c :: AggregateCounter(AGGREGATE_CALL 2 p.color 7, COUNT_CALL 4 c.stop) -> p :: Paint(1) -> Discard";
+        let mut rig = Rig::new(&World::new(), text);
+        let send = |rig: &mut Rig, host: u8| {
+            let frame = frame_v4(&format!("10.0.0.{host}"), "10.0.0.9", 64, 17, &[]);
+            rig.receive("a", &[&frame]);
+            [rig.read("p.color"), rig.read("c.count"), rig.read("c.active")]
+        };
+        assert_eq!(send(&mut rig, 1), ["1", "1", "true"]);
+        assert_eq!(send(&mut rig, 1), ["1", "2", "true"]);
+        assert_eq!(send(&mut rig, 2), ["7", "3", "true"]);
+        assert_eq!(rig.read("c.count_call"), "4 c.stop");
+        assert_eq!(send(&mut rig, 2), ["7", "4", "false"]);
+        assert_eq!(send(&mut rig, 3), ["7", "4", "false"]);
     }
 }

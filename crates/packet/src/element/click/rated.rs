@@ -12,7 +12,9 @@ use crate::element::support::allowance::{Allowance, Budget, Unit};
 use crate::element::support::resets::Resets;
 use crate::element::support::setting::Setting;
 use crate::frame::Batch;
+use crate::frame::counters::{Count, PerWorker};
 use crate::graph::{Context, Element, ElementClass, Inputs, LiveArg, Made, Setup};
+use crate::handler::Handler;
 use crate::language::{ClassSpec, ConfigError};
 
 pub(crate) const SPLITTER: ElementClass = ElementClass {
@@ -83,14 +85,19 @@ fn made<E: Element + 'static>(
 fn pulling(setup: &mut Setup<'_>, unit: Unit) -> Result<Made, ConfigError> {
     let allowance = Allowance::read(setup, unit, None);
     let active = Setting::new(setup.args.keyword("ACTIVE")?.unwrap_or(true));
-    let made = pulled_by(setup, allowance, active.clone())?;
-    Ok(active.handled(made, "active"))
+    let turns = Arc::new(PerWorker::<[Count; 3]>::default());
+    let made = pulled_by(setup, allowance, active.clone(), &turns)?;
+    let shown = move || {
+        let sum = |n: usize| turns.sum(|turns| turns[n].read());
+        format!("{} calls to run_task()\n{} empty pulls\n{} pulls\n", sum(0), sum(1), sum(2))
+    };
+    Ok(active.handled(made, "active").handler(Handler::read("calls", shown)))
 }
 
 /// Those that are pulled.
 fn shaping(setup: &mut Setup<'_>, unit: Unit) -> Result<Made, ConfigError> {
     let allowance = Allowance::read(setup, unit, None).map(Allowance::begins_empty);
-    pulled_by(setup, allowance, Setting::new(true))
+    pulled_by(setup, allowance, Setting::new(true), &Arc::default())
 }
 
 /// `reset` lets their bucket be as at the start.
@@ -98,17 +105,19 @@ fn pulled_by(
     setup: &mut Setup<'_>,
     allowance: Result<Allowance, ConfigError>,
     active: Setting<bool>,
+    turns: &Arc<PerWorker<[Count; 3]>>,
 ) -> Result<Made, ConfigError> {
     setup.args.finish()?;
     let allowance = allowance?;
     let resets = Arc::new(Resets::new());
     let made = Made::new({
-        let (allowance, resets) = (allowance.clone(), resets.clone());
-        move |_| Pulled {
+        let (allowance, resets, turns) = (allowance.clone(), resets.clone(), turns.clone());
+        move |instance| Pulled {
             budget: allowance.budget(),
             allowance: allowance.clone(),
             resets: resets.instance(),
             active: active.clone(),
+            turns: turns.add(instance),
         }
     });
     Ok(allowance.handled(resets.handled(made, "reset")).live(RATE))
@@ -136,6 +145,8 @@ struct Pulled {
     resets: Resets,
     /// It pulls.
     active: Setting<bool>,
+    /// Turns in which it could pull, those that found nothing, and packets.
+    turns: Arc<[Count; 3]>,
 }
 
 impl Pulled {
@@ -167,9 +178,14 @@ impl Element for Pulled {
 
     fn poll(&mut self, batch: &mut Batch, inputs: &mut dyn Inputs, cx: &mut Context<'_>) {
         self.follow();
-        if self.active.get() {
-            self.budget.pull(batch, inputs, cx);
+        if !self.active.get() {
+            return;
         }
+        self.budget.pull(batch, inputs, cx);
+        let [calls, empty, packets] = &*self.turns;
+        calls.add(1);
+        empty.add(u64::from(batch.is_empty()));
+        packets.add(batch.len() as u64);
     }
 }
 
@@ -208,6 +224,9 @@ mod tests {
         assert_eq!((rig.poll().len(), rig.read("q.length")), (0, "3".into()));
         rig.write("r.active", "true");
         assert_eq!(rig.poll().len(), 2, "20 ms are the burst");
+        assert_eq!(rig.poll().len(), 0);
+        let want = "2 calls to run_task()\n1 empty pulls\n2 pulls\n";
+        assert_eq!(rig.read("r.calls"), want);
     }
 
     #[test]

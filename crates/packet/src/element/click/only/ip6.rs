@@ -5,18 +5,22 @@
 //! Source: Click's elements of these names.
 
 use std::net::Ipv6Addr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::console;
 use super::each::{class, each};
 use super::renamed::renamed;
 use crate::element::click::front::grow;
 use crate::element::click::{nd_advertiser, nd_solicitor, route_lookup, set_ip_dscp};
+use crate::element::support::setting::{Setting, value};
 use crate::filter::names::{Port, protocol};
 use crate::frame::wire::checksum::pseudo_v6;
 use crate::frame::wire::protocol::{TCP, UDP};
 use crate::frame::wire::{IP6_BYTES, Ip6, Ip6Mut};
 use crate::frame::{DropReason, Hop};
 use crate::graph::{ElementClass, Made};
+use crate::handler::Handler;
 use crate::language::ConfigError;
 
 pub(crate) const SOLICITOR: ElementClass = renamed("IP6NDSolicitor", &nd_solicitor::CLASS);
@@ -98,14 +102,17 @@ pub(crate) const ENCAP: ElementClass =
         let Some(protocol) = protocol(kind.raw()) else {
             return Err(setup.args.refuse(&kind, "PROTO: no protocol"));
         };
-        let header = header(protocol, src?, dst?, hops?.unwrap_or(HOPS), class?.unwrap_or(0));
-        encap(
+        let ends = [Addr6::new(src?), Addr6::new(dst?)];
+        let header = header(protocol, hops?.unwrap_or(HOPS), class?.unwrap_or(0));
+        let each = ends.clone();
+        let made = encap(
             move |packet, length| {
                 packet[..IP6_BYTES].copy_from_slice(&header);
-                put_length(packet, length);
+                put_ends(packet, &each, length);
             },
             40,
-        )
+        )?;
+        Ok(ends_handled(made, &ends))
     });
 
 pub(crate) const UDP_ENCAP: ElementClass =
@@ -115,44 +122,87 @@ pub(crate) const UDP_ENCAP: ElementClass =
         let dst = setup.args.positional::<Ipv6Addr>("DST");
         let dport = setup.args.positional::<Port>("DPORT");
         setup.args.finish()?;
-        let (src, dst) = (src?, dst?);
-        let header = header(UDP, src, dst, HOPS, 0);
-        let ports = [sport?.0.to_be_bytes(), dport?.0.to_be_bytes()].concat();
-        encap(
+        let ends = [Addr6::new(src?), Addr6::new(dst?)];
+        let ports = [Setting::new(sport?), Setting::new(dport?)];
+        let header = header(UDP, HOPS, 0);
+        let (each, each_port) = (ends.clone(), ports.clone());
+        let made = encap(
             move |packet, length| {
                 packet[..IP6_BYTES].copy_from_slice(&header);
-                put_length(packet, length);
+                let [src, dst] = put_ends(packet, &each, length);
                 let udp = &mut packet[IP6_BYTES..];
-                udp[..4].copy_from_slice(&ports);
+                for (bytes, port) in udp.chunks_exact_mut(2).zip(&each_port) {
+                    bytes.copy_from_slice(&port.get().0.to_be_bytes());
+                }
                 udp[4..6].copy_from_slice(&length.to_be_bytes());
                 udp[6..8].fill(0);
-                let sum =
-                    pseudo_v6(&src.octets(), &dst.octets(), UDP, length.into()).bytes(udp).finish();
+                let sum = pseudo_v6(&src, &dst, UDP, length.into()).bytes(udp).finish();
                 udp[6..8].copy_from_slice(&(if sum == 0 { u16::MAX } else { sum }).to_be_bytes());
             },
             48,
-        )
+        )?;
+        let [sport, dport] = ports;
+        Ok(dport.handled(sport.handled(ends_handled(made, &ends), "sport"), "dport"))
     });
+
+/// An address that a handler changes. Relaxed: a packet may have the halves of two addresses while it is changed.
+#[derive(Clone)]
+struct Addr6(Arc<[AtomicU64; 2]>);
+
+impl Addr6 {
+    fn new(addr: Ipv6Addr) -> Self {
+        let new = Self(Arc::default());
+        new.set(addr);
+        new
+    }
+
+    fn set(&self, addr: Ipv6Addr) {
+        let bits = addr.to_bits();
+        for (word, half) in self.0.iter().zip([bits >> 64, bits & u128::from(u64::MAX)]) {
+            word.store(u64::try_from(half).expect("half of the bits"), Relaxed);
+        }
+    }
+
+    fn get(&self) -> u128 {
+        let [high, low] = self.0.each_ref().map(|word| u128::from(word.load(Relaxed)));
+        high << 64 | low
+    }
+}
+
+/// Adds the handlers that read and write source and destination.
+fn ends_handled(made: Made, ends: &[Addr6; 2]) -> Made {
+    ["src", "dst"].into_iter().zip(ends).fold(made, |made, (name, addr)| {
+        let (shown, set) = (addr.clone(), addr.clone());
+        made.handler(Handler::read(name, move || Ipv6Addr::from_bits(shown.get()).to_string()))
+            .handler(Handler::write(name, move |text| {
+                set.set(value(text)?);
+                Ok(())
+            }))
+    })
+}
 
 /// Hop limit of packets, in Click.
 const HOPS: u8 = 250;
 
-fn header(protocol: u8, src: Ipv6Addr, dst: Ipv6Addr, hops: u8, class: u8) -> [u8; IP6_BYTES] {
+fn header(protocol: u8, hops: u8, class: u8) -> [u8; IP6_BYTES] {
     let mut bytes = [0; IP6_BYTES];
     if let Some(mut header) = Ip6Mut::at(&mut bytes, 0) {
         header.set_first(class, 0);
         header.set_next_header(protocol);
         header.set_hop_limit(hops);
-        header.set_src(src.to_bits());
-        header.set_dst(dst.to_bits());
     }
     bytes
 }
 
-fn put_length(packet: &mut [u8], length: u16) {
+/// Writes addresses and length; what the addresses are.
+fn put_ends(packet: &mut [u8], ends: &[Addr6; 2], length: u16) -> [[u8; 16]; 2] {
+    let [src, dst] = ends.each_ref().map(Addr6::get);
     if let Some(mut header) = Ip6Mut::at(packet, 0) {
+        header.set_src(src);
+        header.set_dst(dst);
         header.set_payload_len(length);
     }
+    [src, dst].map(u128::to_be_bytes)
 }
 
 /// Grows packets by so many bytes, and writes headers there.
@@ -194,6 +244,27 @@ mod tests {
         assert_eq!(pseudo_v6(&src, &dst, UDP, 12).bytes(&batch.bytes(0)[40..]).finish(), 0);
         let batch = run(&ENCAP, "tcp, fe80::1, fe80::2, HLIM 3", 0, &[&[1, 2, 3, 4]]);
         assert_eq!((batch.frame_len(0), batch.bytes(0)[7]), (44, 3));
+    }
+
+    #[test]
+    fn ends_are_changed_by_handlers() {
+        let text = "FromDevice(a) -> e :: UDPIP6Encap(fe80::1, 7, fe80::2, 9) -> ToDevice(x);
+            FromDevice(b) -> f :: IP6Encap(tcp, fe80::1, fe80::2) -> ToDevice(y)";
+        let mut rig = crate::testing::Rig::new(&crate::testing::World::new(), text);
+        rig.write("e.src", "fe80::7");
+        rig.write("e.dport", "10");
+        rig.write("f.dst", "fe80::8");
+        assert!(rig.handlers.write("f.src", "1.2.3.4").is_err());
+        assert_eq!(
+            ["e.src", "e.sport", "e.dport", "f.dst"].map(|name| rig.read(name)),
+            ["fe80::7", "7", "10", "fe80::8"]
+        );
+        let sent = rig.receive("a", &[&[1, 2, 3, 4]]);
+        let ip = Ip6::at(&sent[0].1, 0).unwrap();
+        let (src, dst) = (ip.src().to_be_bytes(), ip.dst().to_be_bytes());
+        assert_eq!((src[15], sent[0].1[43]), (7, 10));
+        assert_eq!(pseudo_v6(&src, &dst, UDP, 12).bytes(&sent[0].1[40..]).finish(), 0);
+        assert_eq!(rig.receive("b", &[&[1]])[0].1[39], 8);
     }
 
     #[test]

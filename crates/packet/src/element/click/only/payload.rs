@@ -7,6 +7,7 @@
 use super::annotations::Annotations;
 use super::each::{class, each};
 use super::seen::Seen;
+use crate::element::support::setting::Setting;
 use crate::frame::DropReason;
 use crate::frame::wire::Ip4Mut;
 use crate::graph::ElementClass;
@@ -105,10 +106,12 @@ pub(crate) const TRUNCATE: ElementClass =
 
 pub(crate) const RESIZE: ElementClass =
     class("Resize", "passes packets as they are: frames have room", |setup| {
-        setup.args.optional::<i32>("HEAD")?;
-        setup.args.optional::<i32>("TAIL")?;
+        let head = setup.args.optional::<i32>("HEAD");
+        let tail = setup.args.optional::<i32>("TAIL");
         setup.args.finish()?;
-        each(|_, _| ())
+        // They are shown, and have no effect.
+        let [head, tail] = [head?, tail?].map(|bytes| Setting::new(bytes.unwrap_or(0)));
+        Ok(tail.handled(head.handled(each(|_, _| ())?, "head"), "tail"))
     });
 
 #[cfg(test)]
@@ -125,6 +128,16 @@ mod tests {
         assert_eq!((long.frame_len(0), &long.bytes(0)[58..62]), (1500, &[7, 7, 0, 0][..]));
         assert_eq!(run(&PAD, "1793", 0, &[&[7]]).decision(0), Decision::Drop(DropReason::NoBuffer));
         assert_eq!(run(&STORE_DATA, "1, \\<09 08 07>", 0, &[&[1, 2, 3]]).bytes(0), [1, 9, 8]);
+    }
+
+    #[test]
+    fn lengths_of_resize_are_shown() {
+        let rig = crate::testing::Rig::new(
+            &crate::testing::World::new(),
+            "FromDevice(a) -> r :: Resize(4, TAIL -2) -> ToDevice(b)",
+        );
+        rig.write("r.head", "6");
+        assert_eq!([rig.read("r.head"), rig.read("r.tail")], ["6", "-2"]);
     }
 
     #[test]

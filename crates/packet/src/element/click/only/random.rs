@@ -162,48 +162,67 @@ pub(crate) const BIT_ERRORS: ElementClass = ElementClass {
         let kind = setup.args.optional::<String>("KIND");
         let active = setup.args.optional("ACTIVE");
         setup.args.finish()?;
-        let kind = match kind?.as_deref() {
-            None | Some("flip") => Damage::Flip,
-            Some("set") => Damage::Set,
-            Some("clear") => Damage::Clear,
-            Some(_) => return Err(setup.args.refuse_all("KIND: flip, set or clear are possible")),
+        let kind = match kind?.as_deref().map(Damage::read) {
+            None => Damage::Flip,
+            Some(Ok(kind)) => kind,
+            Some(Err(words)) => return Err(setup.args.refuse_all(&format!("KIND: {words}"))),
         };
+        let kind = Setting::new(kind);
         let chance = Setting::new(chance?);
         let active = Setting::new(active?.unwrap_or(true));
         let made = Made::new({
-            let (chance, active) = (chance.clone(), active.clone());
+            let (chance, active, kind) = (chance.clone(), active.clone(), kind.clone());
             move |_| BitErrors {
                 chance: chance.clone(),
-                kind,
+                kind: kind.clone(),
                 active: active.clone(),
                 random: Random::default(),
             }
         });
-        let made = made.handler(Handler::read("error_kind", move || kind.name().to_owned()));
+        let made = kind.handled(made, "error_kind");
         Ok(active.handled(chance.handled(made, "p_bit_error"), "active"))
     },
 };
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Damage {
     Flip,
     Set,
     Clear,
 }
 
-impl Damage {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Flip => "flip",
-            Self::Set => "set",
-            Self::Clear => "clear",
-        }
+const DAMAGES: [(Damage, &str); 3] =
+    [(Damage::Flip, "flip"), (Damage::Set, "set"), (Damage::Clear, "clear")];
+
+impl Value for Damage {
+    fn read(text: &str) -> Result<Self, String> {
+        let found = DAMAGES.iter().find(|(_, name)| *name == text.trim());
+        found.map(|(kind, _)| *kind).ok_or_else(|| "flip, set or clear are possible".to_owned())
+    }
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let found = DAMAGES.iter().find(|(kind, _)| kind == self);
+        f.write_str(found.map_or("flip", |(_, name)| name))
+    }
+}
+
+impl Word for Damage {
+    fn to_word(self) -> u64 {
+        self as u64
+    }
+    fn of_word(word: u64) -> Self {
+        usize::try_from(word)
+            .ok()
+            .and_then(|at| DAMAGES.get(at))
+            .map_or(Self::Flip, |(kind, _)| *kind)
     }
 }
 
 struct BitErrors {
     chance: Setting<Chance>,
-    kind: Damage,
+    kind: Setting<Damage>,
     active: Setting<bool>,
     random: Random,
 }
@@ -214,11 +233,12 @@ impl Element for BitErrors {
         if !self.active.get() || chance <= 0.0 {
             return;
         }
+        let kind = self.kind.get();
         for i in 0..batch.len() {
             for byte in batch.bytes_mut(i) {
                 for bit in 0..8 {
                     if self.random.real() < chance {
-                        match self.kind {
+                        match kind {
                             Damage::Flip => *byte ^= 1 << bit,
                             Damage::Set => *byte |= 1 << bit,
                             Damage::Clear => *byte &= !(1 << bit),

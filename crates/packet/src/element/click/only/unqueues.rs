@@ -108,7 +108,14 @@ impl Element for RoundRobin {
 pub(crate) const SECOND: ElementClass = ElementClass {
     spec: ClassSpec { name: "Unqueue2", ignored: &["QUEUES", "QUIET"], ..unqueue::CLASS.spec },
     summary: "pulls packets and pushes them, as Unqueue",
-    configure: unqueue::CLASS.configure,
+    configure: |setup| {
+        let made = (unqueue::CLASS.configure)(setup)?;
+        let count = made.handlers.iter().find(|handler| handler.name() == "count").cloned();
+        Ok(match count {
+            Some(count) => made.handler(count.named("packets".to_owned())),
+            None => made,
+        })
+    },
 };
 
 #[cfg(test)]
@@ -134,7 +141,7 @@ mod tests {
     #[test]
     fn inputs_have_outputs_of_their_own() {
         let text = "FromDevice(a) -> Queue -> [0] r :: RoundRobinUnqueue(2) => ToDevice(x), ToDevice(y);
-            FromDevice(b) -> Queue -> [1] r; FromDevice(c) -> Queue -> Unqueue2(1, QUIET true) -> ToDevice(z)";
+            FromDevice(b) -> Queue -> [1] r; FromDevice(c) -> Queue -> u :: Unqueue2(1, QUIET true) -> ToDevice(z)";
         let mut rig = Rig::new(&World::new(), text);
         rig.receive("a", &[&[1], &[2], &[3]]);
         rig.receive("b", &[&[4]]);
@@ -146,5 +153,6 @@ mod tests {
             [("x", 1), ("x", 2), ("y", 4), ("z", 5)].map(|(to, n)| (to.to_owned(), n))
         );
         assert_eq!((rig.poll().len(), rig.read("r.packets")), (2, "4".into()));
+        assert_eq!(rig.read("u.packets"), "2");
     }
 }

@@ -7,14 +7,19 @@
 //! `source-filter` is a list of prefixes to drop that has none of the sources (`--listed`). `aclN` are N ordered rules on
 //! prefixes of the table, protocols and ports; the first denies, the last permits all. None of the packets is for a
 //! feature to drop, and each is compared with the oracle; that the feature does drop is checked by a packet of its own
-//! ([`Running::refused`]).
+//! ([`Running::refused`]). `sampling` takes one packet in 1,000, and a thread takes the samples 100 times a
+//! second, as a daemon does; it drops none.
 
-use std::time::Instant;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use fingerpost_lpm::{Addr, NextHopId, Prefix, Rng};
 use fingerpost_packet::device::memory::HEADER_BYTES;
 use fingerpost_packet::feature::row::{Given, GivenInterface};
+use fingerpost_packet::feature::sampling::Sampling;
 use fingerpost_packet::feature::{Feature as Row, FeatureSettings, FeatureStates, Value};
 use fingerpost_route::Control;
 
@@ -40,7 +45,11 @@ static FEATURES: &[Feature] = &[
     Feature { name: "acl10", row: "acl", rules: 10 },
     Feature { name: "acl1000", row: "acl", rules: 1000 },
     Feature { name: "acl10000", row: "acl", rules: 10_000 },
+    Feature { name: "sampling", row: "sampling", rules: 0 },
 ];
+
+/// Sampling rate: one packet in so many.
+const RATE: i64 = 1000;
 
 /// Number of the file of the list: those of `--filters` are before it.
 const LIST: usize = 16;
@@ -115,11 +124,41 @@ impl<A: Addr> Crossing<A> {
 /// A feature at work on the ingress.
 pub(crate) struct Running {
     pub(crate) states: FeatureStates,
-    /// A packet that it drops.
-    pub(crate) refused: [u8; HEADER_BYTES],
+    /// A packet that it drops, if it drops any.
+    pub(crate) refused: Option<[u8; HEADER_BYTES]>,
     /// What it is, for notes.
     pub(crate) words: String,
     _list: Option<ListFile>,
+    _samples: Option<Collecting>,
+}
+
+/// A thread that takes samples until this is dropped.
+pub(crate) struct Collecting {
+    ends: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Collecting {
+    /// Calls `take`, which takes the samples that there are, every 10 ms.
+    pub(crate) fn start(mut take: impl FnMut() + Send + 'static) -> Self {
+        let ends = Arc::new(AtomicBool::new(false));
+        let end = ends.clone();
+        let thread = std::thread::spawn(move || {
+            // Relaxed: nothing else follows from it.
+            while !end.load(Ordering::Relaxed) {
+                take();
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        });
+        Self { ends, thread: Some(thread) }
+    }
+}
+
+impl Drop for Collecting {
+    fn drop(&mut self) {
+        self.ends.store(true, Ordering::Relaxed);
+        self.thread.take().map(JoinHandle::join);
+    }
 }
 
 impl Running {
@@ -168,6 +207,14 @@ impl Running {
                 item = Some(table_of(vec![("direction", text("in")), ("rules", rules)]));
                 format!("{} rules", feature.rules)
             }
+            "sampling" => {
+                value = Some(Value::Integer(RATE));
+                let fields = [("address", "192.0.2.1"), ("protocol", "sflow")];
+                item = Some(Value::Table(
+                    fields.map(|(key, word)| (key.to_owned(), text(word))).into(),
+                ));
+                format!("1 in {RATE}")
+            }
             other => bail!("{other} is not measured"),
         };
         let given = |row: &Row| {
@@ -187,7 +234,11 @@ impl Running {
             .map_err(|wrong| anyhow!("{}: {}", feature.name, wrong.join("; ")))?;
         let named: Vec<_> = ports.all().into_iter().zip(names.iter().map(|name| &**name)).collect();
         states.follow(&named);
-        Ok(Self { states, refused, words, _list: list })
+        let sampling = states.of::<Sampling>();
+        let refused = sampling.is_none().then_some(refused);
+        let samples = sampling
+            .map(|sampling| Collecting::start(move || _ = sampling.take(usize::MAX, |_| ())));
+        Ok(Self { states, refused, words, _list: list, _samples: samples })
     }
 }
 
@@ -241,6 +292,7 @@ mod tests {
     use super::super::{ForwardOptions, forward};
     use super::*;
     use crate::document::Answers;
+    use crate::measure::Measured as _;
 
     #[test]
     fn every_feature_lets_the_packets_pass_that_it_must() {
@@ -249,7 +301,7 @@ mod tests {
             streams: vec![Stream::Prefix],
             destinations: 300,
             seconds: 0.01,
-            features: find("urpf,source-filter,acl10,acl1000").unwrap(),
+            features: find("urpf,source-filter,acl10,acl1000,sampling").unwrap(),
             listed: 2000,
             elements: false,
             ..ForwardOptions::default()
@@ -257,12 +309,44 @@ mod tests {
         let document = forward(&options).unwrap();
         let seen: Vec<_> = document.runs.iter().map(|run| (&run.name[..], run.answers)).collect();
         let of = |family: u8| {
-            let features = ["", "-urpf", "-source-filter", "-acl10", "-acl1000"];
+            let features = ["", "-urpf", "-source-filter", "-acl10", "-acl1000", "-sampling"];
             features.map(|feature| (format!("graph-v{family}{feature}"), Answers::Ok))
         };
         let mut want: Vec<_> = of(4).into_iter().chain(of(6)).collect();
         want.push(("generator".to_owned(), Answers::Unchecked));
         assert_eq!(seen, want.iter().map(|(name, ok)| (&name[..], *ok)).collect::<Vec<_>>());
+    }
+
+    /// One packet in so many of those that pass, and all pass.
+    #[test]
+    fn sampling_takes_its_share() {
+        let options = ForwardOptions {
+            tables: tables(),
+            destinations: 300,
+            features: find("sampling").unwrap(),
+            ..ForwardOptions::default()
+        };
+        let table = with_customers(&options.tables).v4.unwrap();
+        let crossing = Crossing::draw(&table, Stream::Prefix, 300, 1).unwrap();
+        let only = with_customers(&options.tables.only(4));
+        let (mut control, ports) = world::build(&only, None, None, None).unwrap();
+        let running =
+            Running::start(options.features[0], &table, &crossing, 0, &mut control, ports).unwrap();
+        assert!(running.refused.is_none());
+        let plan = fingerpost_packet::router_graph::plan_with(None, &running.states).unwrap();
+        let headers = crossing.headers(|at| u16::try_from(at).unwrap()).into();
+        let reader = control.reader();
+        let mut path = super::super::Path::new(plan, reader, ports, 4, headers, 32);
+        path.free_run();
+        for _ in 0..4000 {
+            path.work();
+        }
+        let (_, rate, sampled) =
+            running.states.of::<Sampling>().unwrap().interfaces().next().unwrap();
+        assert_eq!(i64::from(rate), RATE);
+        assert!(sampled.packets > 100_000, "{sampled:?}");
+        let want = sampled.packets / 1000;
+        assert!((want / 2..want * 2).contains(&sampled.samples), "{sampled:?}");
     }
 
     #[test]
@@ -287,6 +371,7 @@ mod tests {
         let names = |text| find(text).unwrap().iter().map(|f| f.name).collect::<Vec<_>>();
         assert_eq!(names("acl,urpf"), ["urpf", "acl10", "acl1000", "acl10000"]);
         assert_eq!(names("acl1000"), ["acl1000"]);
+        assert_eq!(names("sampling"), ["sampling"]);
         assert!(find("none,urpf").unwrap_err().to_string().contains("no feature none"));
     }
 }

@@ -98,7 +98,7 @@ struct Forward {
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = positive)]
     listed: usize,
     /// Measure with each of these interface features on the ingress as well, on the paths `graph` and `xdp`:
-    /// urpf (strict), source-filter, acl (10, 1,000 and 10,000 rules) or acl10, acl1000, acl10000
+    /// urpf (strict), source-filter, acl (10, 1,000 and 10,000 rules) or acl10, acl1000, acl10000, or sampling (1 in 1,000)
     #[arg(long, value_name = "NAMES", default_value = "none", value_parser = found_by(features))]
     features: String,
     /// Measure what a packet costs a node of a cluster as well: `cluster-input`, `cluster-transit`, `cluster-output`;

@@ -12,11 +12,12 @@ use fingerpost_io::xdp::bpf::Program;
 use fingerpost_io::xdp::forward::{CAP_BYTES, Forwarder};
 use fingerpost_io::xdp::{Classifier, LocalAddresses, Mode, XDP_DROP};
 use fingerpost_lpm::Addr;
+use fingerpost_packet::feature::sampling::Sampling;
 use fingerpost_route::Control;
 
 use super::{Engine, Frames, Row};
 use crate::document::Kind;
-use crate::forward::features::{Crossing, Feature, Running};
+use crate::forward::features::{Collecting, Crossing, Feature, Running};
 use crate::forward::stream::Stream;
 use crate::forward::world::{self, LINKS, Ports};
 use crate::table::{Table, Tables};
@@ -45,8 +46,8 @@ pub(in crate::xdp) struct Ours {
     family: u8,
     /// Keeps the tables.
     pub(in crate::xdp) control: Control,
-    /// Keeps the feature.
-    feature: Option<Running>,
+    /// Keeps the feature, and takes its samples.
+    feature: Option<(Running, Option<Collecting>)>,
 }
 
 impl Ours {
@@ -86,15 +87,28 @@ impl Ours {
         let running = Running::start(feature, table, &crossing, options.listed, control, ports)?;
         self.forwarder.set_source_filters(running.states.of()).map_err(Error::msg)?;
         self.forwarder.set_access_lists(running.states.of()).map_err(Error::msg)?;
+        self.forwarder.set_sampling(running.states.of()).map_err(Error::msg)?;
+        let samples = running.states.of::<Sampling>().map(|_| {
+            let forwarder = self.forwarder.clone();
+            Collecting::start(move || _ = forwarder.take_samples(usize::MAX, |_| ()))
+        });
         let _held = self.hold()?;
-        let frame = &running.refused[..usize::from(world::frame_len(A::FAMILY))];
-        let answer = self.forwarder.tester(ports.input)?.test(frame)?;
-        ensure!(
-            answer.action == XDP_DROP.cast_unsigned(),
-            "{}: the program passes it",
-            feature.name
-        );
-        self.feature = Some(running);
+        let len = usize::from(world::frame_len(A::FAMILY));
+        let tester = self.forwarder.tester(ports.input)?;
+        if let Some(refused) = running.refused {
+            let answer = tester.test(&refused[..len])?;
+            ensure!(
+                answer.action == XDP_DROP.cast_unsigned(),
+                "{}: the program passes it",
+                feature.name
+            );
+        } else {
+            let header = crossing.headers(|_| 1)[0];
+            tester.test(&header[..len])?;
+            let sampled = self.forwarder.sampled().get(&ports.input).copied().unwrap_or_default();
+            ensure!(sampled.packets > 0, "{}: the program counts no packet", feature.name);
+        }
+        self.feature = Some((running, samples));
         Ok(())
     }
 

@@ -251,7 +251,7 @@ mod tests {
     use crate::frame::{DropReason, Meta};
     use crate::graph::Graph;
     use crate::testing::{Bench, World, batch, frame_v4, frame_v6, neighbor_mac};
-    use fingerpost_route::{ForwardingAction, ResolveRequest};
+    use fingerpost_route::{FibLookup, ForwardingAction, ResolveRequest};
 
     struct Router {
         bench: Bench,
@@ -319,6 +319,45 @@ mod tests {
         let seen: Vec<_> = sent.iter().map(|f| (f.0, f.1[5], *f.1.last().unwrap())).collect();
         assert_eq!(seen, [(1, 4, 1), (1, 4, 3), (1, 4, 5), (2, 6, 2), (2, 6, 4)]);
         assert_eq!(router.dropped(DropReason::NoRoute), 1);
+    }
+
+    #[test]
+    fn packets_wait_for_a_neighbor_in_another_vrf() {
+        let (mut world, mut vrf) = (World::new(), World::new());
+        world.action("10.0.1.0/24", ForwardingAction::Vrf(2));
+        world.action("2001:db8:1::/48", ForwardingAction::Vrf(2));
+        let on_link = world.hop(ForwardingAction::Glean(1));
+        vrf.route("10.0.1.0/24", on_link);
+        vrf.route("2001:db8:1::/48", on_link);
+        world.ports.ports[2].as_mut().unwrap().fib = 1;
+        world.ports.many = true;
+        let with = |world: &World, vrf: &World| {
+            let (mut forwarding, other) = (world.forwarding(), vrf.forwarding());
+            let (v4, v6) = (other.v4.clone(), other.v6.clone());
+            forwarding.others = [FibLookup { table: 7.into(), v4, v6 }].into();
+            forwarding
+        };
+        let mut router = router(&world);
+        router.bench.forwarding = with(&world, &vrf);
+        let v4 = frame_v4("10.0.0.9", "10.0.1.7", 64, 17, &[1]);
+        let v6 = frame_v6("2001:db8::9", "2001:db8:1::7", 64, 17, &[2]);
+        assert_eq!(router.run(&[v4, v6]).len(), 0);
+        let neighbor = |addr: &str| {
+            let addr = addr.parse().unwrap();
+            ResolveRequest::Neighbor { port: 1, addr, ingress: 0 }
+        };
+        assert_eq!(router.bench.requests, ["10.0.1.7", "2001:db8:1::7"].map(neighbor));
+        assert_eq!((router.poll().len(), router.graph.held().received), (0, 2));
+        world.neighbor(4, 1);
+        let host = world.hop(ForwardingAction::Adjacency(4));
+        vrf.route("10.0.1.7/32", host);
+        vrf.route("2001:db8:1::7/128", host);
+        router.bench.forwarding = with(&world, &vrf);
+        let mut sent = router.poll();
+        sent.sort_by_key(|sent| sent.1[12..14].to_vec());
+        assert_eq!((sent.len(), router.graph.held().received), (2, 0));
+        assert_eq!((&sent[0].1[..6], sent[0].1[22]), (&neighbor_mac(4).0[..], 63));
+        assert_eq!((&sent[1].1[..6], sent[1].1[21]), (&neighbor_mac(4).0[..], 63));
     }
 
     #[test]

@@ -9,6 +9,9 @@ use fingerpost_lpm::{Addr, Lookup, NextHopId, Prefix};
 use crate::event::{AnyPrefix, Mac, TableId};
 use crate::hops::{ForwardingAction, HopTable};
 
+/// Lookups in VRFs that a packet gets at most: routes that lead further form a loop.
+const MOST_VRFS: usize = 8;
+
 /// What a worker pins for one batch.
 #[derive(Clone)]
 pub struct Forwarding {
@@ -52,6 +55,51 @@ impl Forwarding {
         hops.find(|&hop| self.is_found(hop)).unwrap_or(NextHopId::NONE)
     }
 
+    /// The forwarding action of a packet to an address whose next hop has this one: where that is a lookup in a VRF,
+    /// the action of what it finds. `hash` gives the flow hash where a group is found. `None` where routes lead from
+    /// VRF to VRF in a loop.
+    pub fn follow<A: IpFamily>(
+        &self,
+        mut action: ForwardingAction,
+        addr: A,
+        hash: impl Fn() -> u32,
+    ) -> Option<ForwardingAction> {
+        for _ in 0..=MOST_VRFS {
+            let ForwardingAction::Vrf(port) = action else { return Some(action) };
+            action = self.action_of(self.lookup(port, addr), &hash);
+        }
+        None
+    }
+
+    /// The lookups that a packet gets in its order, for packets of an ingress port: the first one, and one for each VRF
+    /// that routes lead through. In a loop of routes the last one leads to a VRF, too.
+    pub fn lookups<A: IpFamily>(
+        &self,
+        ingress: u16,
+        addr: A,
+        hash: impl Fn() -> u32,
+    ) -> impl Iterator<Item = FoundHop> {
+        let found = move |port: u16| {
+            let fibs = self.ports.fibs(port, A::INDEX);
+            let mut hops = fibs.iter().map(|&fib| (fib, A::table(self, fib).lookup(addr)));
+            let found = hops.find(|&(_, hop)| self.is_found(hop));
+            let (fib, hop) = found.unwrap_or((fibs[0], NextHopId::NONE));
+            FoundHop { fib, hop, action: self.action_of(hop, &hash) }
+        };
+        let mut next = Some(ingress);
+        let all = std::iter::from_fn(move || {
+            let found = found(next?);
+            next = if let ForwardingAction::Vrf(port) = found.action { Some(port) } else { None };
+            Some(found)
+        });
+        all.take(1 + MOST_VRFS)
+    }
+
+    fn action_of(&self, hop: NextHopId, hash: impl Fn() -> u32) -> ForwardingAction {
+        let hash = if self.hops.view().only_action(hop).is_some() { 0 } else { hash() };
+        self.hops.action(hop, hash)
+    }
+
     /// Whether packets with this next hop are not looked up in a further table.
     #[inline]
     pub fn is_found(&self, hop: NextHopId) -> bool {
@@ -67,6 +115,8 @@ impl Forwarding {
                     self.hops.view().packed_adjacency(index).port()
                 }
                 ForwardingAction::Glean(egress) => egress,
+                // By a port of another VRF, whichever it is.
+                ForwardingAction::Vrf(_) => return port.is_none(),
                 _ => return false,
             };
             port.is_none_or(|port| egress == port)
@@ -101,6 +151,17 @@ impl Forwarding {
     fn other(&self, fib: u16) -> Option<&FibLookup> {
         self.others.get(usize::from(fib).checked_sub(1)?)
     }
+}
+
+/// Result of a lookup.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FoundHop {
+    /// The fib that has a route; without one the first fib that was looked in.
+    pub fib: u16,
+    /// Next hop of the route.
+    pub hop: NextHopId,
+    /// Its forwarding action for the packet.
+    pub action: ForwardingAction,
 }
 
 /// IPv4 or IPv6, for code that serves both.

@@ -49,10 +49,15 @@ pub enum ForwardingAction {
     Unreachable,
     /// Drop, with ICMP administratively prohibited.
     Prohibit,
+    /// Look the destination up again, as of a packet that arrives at this port: that of a VRF's device.
+    Vrf(u16),
 }
 
 const KIND_SHIFT: u32 = 28;
 const VALUE_MASK: u32 = (1 << KIND_SHIFT) - 1;
+/// A lookup in a VRF is a glean with this bit: XDP programs need not know it, as they leave both to the graph, and a
+/// source behind either has a route (uRPF loose).
+const IN_VRF: u32 = 1 << 16;
 const GROUP: u32 = 7;
 
 /// The greatest index of an adjacency or a slot.
@@ -70,6 +75,7 @@ impl ForwardingAction {
             Self::Blackhole => (4, 0),
             Self::Unreachable => (5, 0),
             Self::Prohibit => (6, 0),
+            Self::Vrf(port) => (2, IN_VRF | u32::from(port)),
         };
         debug_assert!(value <= VALUE_MASK);
         kind << KIND_SHIFT | value
@@ -83,11 +89,12 @@ impl ForwardingAction {
 
     /// A word that no forwarding action has reads as `NoRoute`.
     #[inline]
-    #[allow(clippy::cast_possible_truncation, reason = "a glean action holds a port, 16 bits")]
+    #[allow(clippy::cast_possible_truncation, reason = "the value holds a port, 16 bits")]
     pub fn decode(word: u32) -> Self {
         let value = word & VALUE_MASK;
         match word >> KIND_SHIFT {
             1 => Self::Adjacency(value),
+            2 if value & IN_VRF != 0 => Self::Vrf(value as u16),
             2 => Self::Glean(value as u16),
             3 => Self::Local,
             4 => Self::Blackhole,
@@ -485,6 +492,8 @@ mod tests {
             ForwardingAction::Blackhole,
             ForwardingAction::Unreachable,
             ForwardingAction::Prohibit,
+            ForwardingAction::Vrf(0),
+            ForwardingAction::Vrf(u16::MAX),
         ] {
             assert_eq!(ForwardingAction::decode(action.encode()), action);
         }

@@ -29,8 +29,8 @@ pub(crate) struct TraceWriter<'a> {
     pub(crate) plan: &'a Plan,
     /// Names of its ports.
     pub(crate) port: &'a dyn Fn(u16) -> String,
-    /// What a lookup in the routes of the daemon found for a frame.
-    pub(crate) found: &'a dyn Fn(&[u8], Meta) -> Option<TraceRoute>,
+    /// What a lookup in the routes of the daemon found for a frame, and then those in VRFs.
+    pub(crate) found: &'a dyn Fn(&[u8], Meta) -> Vec<TraceRoute>,
     /// What an interface feature does with a frame of a port, by the class of its element.
     pub(crate) notes: &'a Notes<'a>,
     /// What a step means in a cluster, by the class of its element.
@@ -98,6 +98,8 @@ impl TraceWriter<'_> {
         let name = output.and_then(|output| spec.output_names.get(usize::from(output)));
         let rewritten = changes(before, frame).into_iter();
         let is_lookup = spec.role == Role::Lookup;
+        let routes = if is_lookup { (self.found)(frame, step.meta) } else { Vec::new() };
+        let mut routes = routes.into_iter();
         TraceStep {
             packet: step.packet,
             element: node.name.to_string(),
@@ -112,7 +114,8 @@ impl TraceWriter<'_> {
             changes: rewritten
                 .map(|change| FieldChange { field: change.field, from: change.from, to: change.to })
                 .collect(),
-            route: if is_lookup { (self.found)(frame, step.meta) } else { None },
+            route: routes.next(),
+            vrf_routes: routes.collect(),
             notes: (self.notes)(spec.name, frame, step.meta),
             cluster: match step.fate {
                 Fate::Output(_) => (self.cluster)(spec.name, before, frame, step.reason),

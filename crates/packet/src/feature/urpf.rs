@@ -348,6 +348,16 @@ mod tests {
     }
 
     #[test]
+    fn a_route_into_a_vrf_leads_out_but_not_by_the_ingress() {
+        let mut world = world();
+        world.action("10.4.0.0/16", ForwardingAction::Vrf(0));
+        world.action("2001:db8:4::/48", ForwardingAction::Vrf(0));
+        let sources = ["10.4.0.1", "2001:db8:4::1"];
+        assert_eq!(pass(world.forwarding(), UrpfMode::Loose, &sources), [true; 2]);
+        assert_eq!(pass(world.forwarding(), UrpfMode::Strict, &sources), [false; 2]);
+    }
+
+    #[test]
     fn feasible_asks_the_table_of_all_paths() {
         let (mut world, mut paths) = (world(), World::new());
         paths.route(

@@ -34,9 +34,10 @@ impl Resolver for LiveResolver<'_> {
     fn exit(&self, gateway: Option<IpAddr>, link: u32) -> Option<Exit> {
         let entry = self.links.get(link).filter(|entry| entry.is_up())?;
         let to = |neighbor| Exit::Adjacency(AdjacencyKey { link, neighbor, mtu: 0 });
-        // A VRF as the egress means a lookup in its table: the kernel makes it.
-        Some(if entry.state().loopback || entry.state().kind == VRF {
+        Some(if entry.state().loopback {
             Exit::ForwardingAction(ForwardingAction::Local)
+        } else if entry.state().kind == VRF {
+            Exit::ForwardingAction(ForwardingAction::Vrf(entry.port()))
         } else if entry.state().mac.is_none() {
             // One host at the other end: there is no neighbor to resolve.
             to(None)

@@ -58,11 +58,15 @@ fn members_of_a_vrf_have_its_table_and_behind_it_the_main_one() {
     lab.commit();
     assert_eq!(action(&mut lab, "right", "10.0.1.9"), ForwardingAction::Unreachable);
     assert_eq!(action(&mut lab, "right", "10.0.1.200"), ForwardingAction::Glean(left));
-    // A route by the VRF's device is a lookup in there, which is the kernel's.
+    // A route by the VRF's device is a lookup in there.
     let by = Path { gateway: None, link: Some(RED_DEVICE), weight: 1 };
     route(&mut lab, MAIN_TABLE, "198.51.100.0/24", Target::Path(by));
     lab.commit();
-    assert_eq!(action(&mut lab, "left", "198.51.100.1"), ForwardingAction::Local);
+    let red = lab.port("red");
+    assert_eq!(action(&mut lab, "left", "198.51.100.1"), ForwardingAction::Vrf(red));
+    lab.link(RED_DEVICE, LinkState { kind: "vrf".into(), vrf: Some(RED), up: false, ..up("red") });
+    lab.commit();
+    assert_eq!(action(&mut lab, "left", "198.51.100.1"), ForwardingAction::Unreachable);
     // It leaves the VRF.
     lab.link(RIGHT, up("right"));
     lab.commit();
@@ -114,6 +118,57 @@ fn vrfs_may_have_equal_addresses() {
     let own = |addr: &str, port| ports.is_own_at(addr.parse().unwrap(), lab.port(port));
     assert_eq!(["blue", "right"].map(|port| own("10.0.3.1", port)), [true, false]);
     assert_eq!(["blue", "right"].map(|port| own("10.0.2.1", port)), [true, true]);
+}
+
+/// What a packet of a flow meets in the end.
+fn last_action(lab: &mut Lab, port: &str, addr: &str, hash: u32) -> ForwardingAction {
+    let (port, addr) = (lab.port(port), addr.parse::<std::net::Ipv4Addr>().unwrap().to_bits());
+    let forwarding = lab.reader.pin().clone();
+    let last = forwarding.lookups(port, addr, || hash).last().expect("at least one lookup");
+    let first = forwarding.hops.action(forwarding.lookup(port, addr), hash);
+    assert_eq!(forwarding.follow(first, addr, || hash), Some(last.action));
+    last.action
+}
+
+#[test]
+fn a_change_in_a_vrf_counts_for_routes_that_lead_there() {
+    let mut lab = vrf();
+    let (left, right) = (lab.port("left"), lab.port("right"));
+    let into = Path { gateway: None, link: Some(RED_DEVICE), weight: 1 };
+    let beside = Path { gateway: Some("10.0.1.9".parse().unwrap()), link: Some(LEFT), weight: 1 };
+    route(&mut lab, MAIN_TABLE, "10.0.2.0/24", Target::Path(into));
+    route(&mut lab, MAIN_TABLE, "192.0.2.0/24", Target::Paths(vec![into, beside]));
+    lab.commit();
+    assert_eq!(last_action(&mut lab, "left", "10.0.2.9", 0), ForwardingAction::Glean(right));
+    // A host of the VRF is found in its table, and in no other.
+    lab.neighbor(RIGHT, "10.0.2.9", NeighborState::Reachable(mac(9)));
+    lab.commit();
+    let ForwardingAction::Adjacency(index) = last_action(&mut lab, "left", "10.0.2.9", 0) else {
+        panic!("the host is known");
+    };
+    assert_eq!(lab.reader.pin().hops.adjacency(index).port, right);
+    // A group has members of both kinds. The VRF has no such route, and the main table behind it leads back.
+    let port = lab.port("left");
+    let forwarding = lab.reader.pin().clone();
+    let hop = forwarding.lookup(port, 0xc000_0201_u32);
+    let mut actions = [0, u32::MAX].map(|hash| forwarding.hops.action(hop, hash));
+    actions.sort();
+    let [ForwardingAction::Adjacency(index), ForwardingAction::Vrf(_)] = actions else {
+        panic!("{actions:?}");
+    };
+    assert_eq!(forwarding.hops.adjacency(index).port, left);
+    // For uRPF it is a route, by no interface of this VRF.
+    let leads = [None, Some(right)].map(|port| {
+        let hop =
+            forwarding.lookup(left, "10.0.2.7".parse::<std::net::Ipv4Addr>().unwrap().to_bits());
+        forwarding.leads_out(hop, port)
+    });
+    assert_eq!(leads, [true, false]);
+    route(&mut lab, RED, "192.0.2.0/24", Target::Prohibit);
+    lab.commit();
+    let mut met = [0, u32::MAX].map(|hash| last_action(&mut lab, "left", "192.0.2.1", hash));
+    met.sort();
+    assert!(matches!(met, [ForwardingAction::Adjacency(_), ForwardingAction::Prohibit]), "{met:?}");
 }
 
 #[test]

@@ -198,7 +198,10 @@ fn leads_out(exit: &Exit) -> bool {
     match exit {
         Exit::Adjacency(_) => true,
         Exit::ForwardingAction(action) => {
-            matches!(action, ForwardingAction::Glean(_) | ForwardingAction::Local)
+            matches!(
+                action,
+                ForwardingAction::Glean(_) | ForwardingAction::Local | ForwardingAction::Vrf(_)
+            )
         }
     }
 }

@@ -227,6 +227,9 @@ pub(crate) struct TraceStep {
     pub(crate) changes: Vec<FieldChange>,
     /// Result of a route lookup.
     pub(crate) route: Option<TraceRoute>,
+    /// Results of the lookups in VRFs that the route leads to, in their order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) vrf_routes: Vec<TraceRoute>,
     /// Notes of an interface feature on the packet: lists that match its source, rules that it matches.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) notes: Vec<String>,

@@ -104,7 +104,8 @@ pub(crate) struct RouteAnswer {
     /// The group, where the answer is one, with its members.
     pub(crate) group: Option<GroupAnswer>,
     /// Forwarding action: `adjacency`, `glean` (the destination is on the link, and its link address is resolved first),
-    /// `local`, `blackhole`, `unreachable`, `prohibit`, `none`; null for a group without a flow.
+    /// `local`, `blackhole`, `unreachable`, `prohibit`, `vrf` (looked up again in the VRF of its interface), `none`;
+    /// null for a group without a flow.
     pub(crate) action: Option<String>,
     /// Adjacency that packets leave by; null where they do not leave.
     pub(crate) adjacency: Option<Adjacency>,

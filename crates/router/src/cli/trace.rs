@@ -211,7 +211,7 @@ fn line(step: &TraceStep) -> String {
     if let Some(path) = &step.cluster {
         text += &format!(": {path}");
     }
-    if let Some(route) = &step.route {
+    for route in step.route.iter().chain(&step.vrf_routes) {
         let prefix = route.prefix.as_deref().unwrap_or("no route");
         text += &format!(": {prefix} in table {}, next hop {}", route.table, route.nexthop);
         match &route.adjacency {

@@ -116,7 +116,7 @@ pub(super) fn words(plan: &Plan, trace: &Trace, number: u64) -> PacketTrace {
         let device = plan.devices().get(usize::from(number));
         device.map_or_else(|| "-".to_owned(), |device| device.name.clone())
     };
-    let (found, notes) = (|_: &[u8], _| None, |_: &str, _: &[u8], _| Vec::new());
+    let (found, notes) = (|_: &[u8], _| Vec::new(), |_: &str, _: &[u8], _| Vec::new());
     let cluster = |_: &str, _: &[u8], _: &[u8], _: u32| None;
     TraceWriter { plan, port: &port, found: &found, notes: &notes, cluster: &cluster }
         .write(trace, number)

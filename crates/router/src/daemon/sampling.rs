@@ -327,6 +327,7 @@ impl<'a> World<'a> {
             ForwardingAction::Local => (Egress::Host, destination),
             // Codes of "destination unreachable" (RFC 792, RFC 1812 5.2.7.1).
             ForwardingAction::NoRoute => (Egress::Dropped(0), unspecified(destination)),
+            ForwardingAction::Vrf(_) => (Egress::NO_REASON, unspecified(destination)),
             ForwardingAction::Unreachable => (Egress::Dropped(1), unspecified(destination)),
             ForwardingAction::Prohibit => (Egress::Dropped(13), unspecified(destination)),
             ForwardingAction::Blackhole => (Egress::NO_REASON, unspecified(destination)),
@@ -350,15 +351,9 @@ impl<'a> World<'a> {
         addr: A,
         hash: u32,
     ) -> (ForwardingAction, TableId) {
-        let fibs = forwarding.ports.fibs(port, A::INDEX);
-        let found = fibs.iter().find_map(|&fib| {
-            let hop = A::table(forwarding, fib).lookup(addr);
-            forwarding.is_found(hop).then_some((hop, fib))
-        });
-        let (action, fib) = match found {
-            Some((hop, fib)) => (forwarding.hops.action(hop, hash), fib),
-            None => (ForwardingAction::NoRoute, fibs[0]),
-        };
+        let found = forwarding.lookups(port, addr, || hash).last();
+        let (action, fib) =
+            found.map_or((ForwardingAction::NoRoute, 0), |found| (found.action, found.fib));
         (action, self.tables.get(usize::from(fib)).copied().unwrap_or(self.tables[0]))
     }
 

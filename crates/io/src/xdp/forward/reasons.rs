@@ -16,7 +16,7 @@ reasons! {
     Expired = "expired", "TTL or hop limit used up.";
     Options = "options", "IPv4 with options, or another version.";
     NoTable = "no_table", "The tables of this family are not where the program can read, or its packets stay with the kernel.";
-    Verdict = "verdict", "The next hop is no neighbor with a known link address on a port: no route, a connected network, or an unreachable or prohibit route.";
+    Verdict = "verdict", "The next hop is no neighbor with a known link address on a port: no route, a connected network, an unreachable or prohibit route, or one into a VRF.";
     TooBig = "too_big", "Larger than the MTU of the next hop, or of an internal link.";
     Unresolved = "unresolved", "The next hop's link address is not known.";
     Egress = "egress", "The egress port takes no packets from XDP, or is the ingress port of an interface that sends redirects; in a cluster, the link to the egress node cannot be used.";
@@ -27,7 +27,7 @@ reasons! {
     Tag = "tag", "Tagged for no VLAN interface that is forwarded here.";
     Headroom = "headroom", "The driver leaves no room for a tag or an internal header.";
     Feature = "feature", "A feature of the interface needs the graph for it: a rate, uRPF by a large group, or a rule of an ACL.";
-    Host = "host", "The kernel's: a route to the host itself, one that encapsulates packets, or one into a VRF.";
+    Host = "host", "The kernel's: a route to the host itself, or one that encapsulates packets.";
     Blackhole = "blackhole", "Dropped: the route is a blackhole.";
     Refused = "refused", "Dropped: the port to leave by is gone.";
     SourceFilter = "source_filter", "Dropped: its source is on a list.";

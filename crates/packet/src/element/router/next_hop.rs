@@ -12,6 +12,9 @@
 //! forwarding action in its metadata and its header as it came: features of that place see it there (`FeatureArc`). It
 //! comes back by the last input.
 //!
+//! A forwarding action that names a VRF has the destination looked up there, among the packets that need a closer look:
+//! routes between VRFs cost other packets nothing. Routes that form a loop drop their packets (`loop_guard`).
+//!
 //! Packets of our own making leave with the TTL they were given; fragments count it down like the
 //! packet they were cut from.
 //!
@@ -94,9 +97,17 @@ impl<const FAMILY: u8> NextHop<FAMILY> {
         batch: &mut Batch,
         cx: &mut Context<'_>,
     ) {
-        let verdict = match ForwardingAction::adjacency_of(action) {
-            None => elsewhere(ForwardingAction::decode(action)),
-            Some(index) => {
+        let action = match ForwardingAction::decode(action) {
+            action @ ForwardingAction::Vrf(_) => {
+                match Self::follow(action, &batch.meta()[i], batch.bytes(i), cx) {
+                    Ok(found) => found,
+                    Err(reason) => return batch.discard(i, reason),
+                }
+            }
+            action => action,
+        };
+        let verdict = match action {
+            ForwardingAction::Adjacency(index) => {
                 let adjacency = cx.forwarding.hops.view().packed_adjacency(index);
                 let meta = batch.meta()[i];
                 let count_down = is_decided(input) || meta.flags & FLAG_GENERATED == 0;
@@ -114,8 +125,29 @@ impl<const FAMILY: u8> NextHop<FAMILY> {
                     Verdict::Unresolved
                 }
             }
+            action => elsewhere(action),
         };
-        divert::<FAMILY>(batch, i, ForwardingAction::decode(action), &verdict);
+        divert::<FAMILY>(batch, i, action, &verdict);
+    }
+
+    /// What the lookups in VRFs find that an action leads to.
+    #[cold]
+    fn follow(
+        action: ForwardingAction,
+        meta: &Meta,
+        frame: &[u8],
+        cx: &Context<'_>,
+    ) -> Result<ForwardingAction, DropReason> {
+        let network = usize::from(meta.network);
+        let packet = frame.get(network..).unwrap_or(&[]);
+        let followed = if FAMILY == 4 {
+            let ip = Ip4::at(frame, network).ok_or(DropReason::TooShort)?;
+            cx.forwarding.follow(action, ip.dst(), || flow::of_ip4(cx.flow_seed, packet))
+        } else {
+            let ip = Ip6::at(frame, network).ok_or(DropReason::TooShort)?;
+            cx.forwarding.follow(action, ip.dst(), || flow::of_ip6(cx.flow_seed, packet))
+        };
+        followed.ok_or(DropReason::LoopGuard)
     }
 
     /// Which of the forwarding actions of a group a packet takes.
@@ -181,6 +213,7 @@ fn elsewhere(action: ForwardingAction) -> Verdict {
         ForwardingAction::Prohibit => Verdict::Error(Cause::Prohibit),
         ForwardingAction::Blackhole => Verdict::Drop(DropReason::Blackhole),
         ForwardingAction::Local => Verdict::Drop(DropReason::Local),
+        ForwardingAction::Vrf(_) => Verdict::Drop(DropReason::LoopGuard),
     }
 }
 
@@ -321,6 +354,7 @@ mod tests {
     use crate::frame::wire::ip4::sum_is_valid;
     use crate::testing::{Bench, World, frame_v4, frame_v6, neighbor_mac, port_mac};
     use fingerpost_lpm::NextHopId;
+    use fingerpost_route::FibLookup;
 
     fn world() -> (World, Vec<NextHopId>) {
         let mut world = World::new();
@@ -424,6 +458,76 @@ mod tests {
                 }
                 if batch.decision(0) != Decision::Output(0) {
                     assert_eq!(batch.bytes(0), frame, "only packets that leave are written");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_route_into_a_vrf_is_looked_up_there() {
+        let (mut main, hops) = world();
+        let into = main.hop(ForwardingAction::Vrf(2));
+        let group = main.group(&[ForwardingAction::Vrf(2), ForwardingAction::Vrf(2)]);
+        let of_vrf = main.group(&[ForwardingAction::Adjacency(5), ForwardingAction::Adjacency(5)]);
+        main.ports.ports[2].as_mut().unwrap().fib = 1;
+        main.ports.many = true;
+        let mut vrf = World::new();
+        let found = [hops[1], hops[5], hops[6], hops[7], hops[8], hops[9], into, of_vrf];
+        for (last, hop) in (1..).zip(found) {
+            vrf.route(&format!("192.0.2.{last}/32"), hop);
+            vrf.route(&format!("2001:db8:5::{last}/128"), hop);
+        }
+        // In a table that the packets' own port does not have.
+        main.route("192.0.2.0/24", hops[9]);
+        main.route("2001:db8:5::/48", hops[9]);
+        let mut bench = Bench::new(&main);
+        let tables = vrf.forwarding();
+        bench.forwarding.others =
+            [FibLookup { table: 7.into(), v4: tables.v4.clone(), v6: tables.v6.clone() }].into();
+        let error = |cause: Cause| (Decision::Output(ERROR), Some(cause.note()));
+        let sent = (Decision::Output(0), Some(Note::egress(1)));
+        let drops = |reason| (Decision::Drop(reason), None);
+        let want = [
+            sent,
+            (Decision::Output(UNRESOLVED), None),
+            drops(DropReason::Local),
+            drops(DropReason::Blackhole),
+            error(Cause::Unreachable),
+            error(Cause::Prohibit),
+            drops(DropReason::LoopGuard),
+            sent,
+            error(Cause::NoRoute),
+        ];
+        for (last, want) in (1..).zip(want) {
+            for frame in [
+                frame_v4("10.0.0.9", &format!("192.0.2.{last}"), 64, 17, &[]),
+                frame_v6("2001:db8::9", &format!("2001:db8:5::{last}"), 64, 17, &[]),
+            ] {
+                for hop in [into, group] {
+                    let mut batch = crate::testing::batch(&bench.pool, 0, [&frame[..]]);
+                    let meta = &mut batch.meta_mut()[0];
+                    (meta.network, meta.hop) = (14, Hop::of_next_hop(hop));
+                    let class = if frame[14] >> 4 == 4 { CLASS4 } else { CLASS6 };
+                    crate::testing::element(&class, "").process(
+                        0,
+                        &mut batch,
+                        &mut bench.context(),
+                    );
+                    assert_eq!(batch.decision(0), want.0, "{last}");
+                    let meta = batch.meta()[0];
+                    assert!(want.1.is_none_or(|note| meta.note == note), "{last}");
+                    match want.0 {
+                        Decision::Output(0) => {
+                            let ttl = if frame[14] >> 4 == 4 { 22 } else { 21 };
+                            let out = batch.bytes(0);
+                            assert_eq!((&out[..6], out[ttl]), (&neighbor_mac(5).0[..], 63));
+                        }
+                        Decision::Output(UNRESOLVED) => {
+                            let action = ForwardingAction::decode(meta.hop.action_word());
+                            assert_eq!(action, ForwardingAction::Glean(1));
+                        }
+                        _ => assert_eq!(batch.bytes(0), frame),
+                    }
                 }
             }
         }

@@ -99,13 +99,13 @@ fn state(key: ResolveRequest, cx: &Context<'_>) -> State {
         }
         ResolveRequest::Neighbor { addr, ingress, .. } => {
             // A known neighbor is in each table that has the prefix on its link.
-            let hop = match addr {
-                IpAddr::V4(addr) => forwarding.lookup(ingress, addr.to_bits()),
-                IpAddr::V6(addr) => forwarding.lookup(ingress, addr.to_bits()),
+            let found = match addr {
+                IpAddr::V4(addr) => forwarding.lookups(ingress, addr.to_bits(), || 0).last(),
+                IpAddr::V6(addr) => forwarding.lookups(ingress, addr.to_bits(), || 0).last(),
             };
             // Whatever else the route says now, the way from the lookup on does it.
-            match forwarding.hops.action(hop, 0) {
-                ForwardingAction::Glean(_) => State::Waiting,
+            match found.map(|found| found.action) {
+                Some(ForwardingAction::Glean(_)) => State::Waiting,
                 _ => State::Ready,
             }
         }

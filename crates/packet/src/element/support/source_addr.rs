@@ -10,8 +10,8 @@
 
 use std::net::Ipv6Addr;
 
-use fingerpost_lpm::{Addr, NextHopId, Prefix};
-use fingerpost_route::{Forwarding, ForwardingAction, HopTable, PortTable};
+use fingerpost_lpm::{Addr, Prefix};
+use fingerpost_route::{Forwarding, ForwardingAction, IpFamily, PortTable};
 
 use crate::frame::wire::ip6::{is_link_local, is_multicast};
 
@@ -21,9 +21,9 @@ pub(crate) fn egress_v4(
     forwarding: &Forwarding,
     from: u16,
     dst: u32,
-    hash: impl FnOnce() -> u32,
+    hash: impl Fn() -> u32,
 ) -> Option<u16> {
-    egress(&forwarding.hops, forwarding.lookup(from, dst), hash)
+    egress(forwarding, from, dst, hash)
 }
 
 /// Egress port of an IPv6 packet; see [`egress_v4`].
@@ -31,15 +31,19 @@ pub(crate) fn egress_v6(
     forwarding: &Forwarding,
     from: u16,
     dst: u128,
-    hash: impl FnOnce() -> u32,
+    hash: impl Fn() -> u32,
 ) -> Option<u16> {
-    egress(&forwarding.hops, forwarding.lookup(from, dst), hash)
+    egress(forwarding, from, dst, hash)
 }
 
-fn egress(hops: &HopTable, id: NextHopId, hash: impl FnOnce() -> u32) -> Option<u16> {
-    let hash = if hops.view().only_action(id).is_some() { 0 } else { hash() };
-    match hops.action(id, hash) {
-        ForwardingAction::Adjacency(index) => Some(hops.adjacency(index).port),
+fn egress<A: IpFamily>(
+    forwarding: &Forwarding,
+    from: u16,
+    dst: A,
+    hash: impl Fn() -> u32,
+) -> Option<u16> {
+    match forwarding.lookups(from, dst, hash).last()?.action {
+        ForwardingAction::Adjacency(index) => Some(forwarding.hops.adjacency(index).port),
         ForwardingAction::Glean(port) => Some(port),
         _ => None,
     }

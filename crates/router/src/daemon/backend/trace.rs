@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
-use fingerpost_lpm::Routes;
+use fingerpost_lpm::{NextHopId, Routes};
 use fingerpost_packet::Meta;
 use fingerpost_packet::feature::Feature;
 use fingerpost_packet::feature::row::FeatureArc;
@@ -13,7 +13,7 @@ use fingerpost_packet::frame::flow::{of_ip4, of_ip6};
 use fingerpost_packet::frame::wire::{ETHER_BYTES, Ether, ether};
 use fingerpost_packet::graph::trace::{MOST_PACKETS, Trace, Wanted};
 use fingerpost_packet::graph::worker::Command;
-use fingerpost_route::{AnyPrefix, ForwardingAction, MAIN_TABLE};
+use fingerpost_route::{AnyPrefix, ForwardingAction, FoundHop, MAIN_TABLE};
 
 use super::View;
 use super::hops::action_word;
@@ -132,23 +132,43 @@ impl View<'_> {
         state.notes(arc, frame, port)
     }
 
-    /// What a lookup found for a frame.
-    fn found(&self, frame: &[u8], meta: Meta) -> Option<TraceRoute> {
-        let hop = meta.hop.as_next_hop()?;
+    /// What a lookup found for a frame, and what the lookups in VRFs find that its route leads to.
+    fn found(&self, frame: &[u8], meta: Meta) -> Vec<TraceRoute> {
+        let Some((hop, addr)) = meta.hop.as_next_hop().zip(destination(frame)) else {
+            return Vec::new();
+        };
         let forwarding = self.control.forwarding();
-        let destination = destination(frame)?;
-        let (table, _) = self.tables_of(meta.port, Some(destination));
-        let (rib_v4, rib_v6) = self.control.ribs(table)?;
-        let prefix = match destination {
+        let hash = flow_hash(self.workers.flow_seed(), frame);
+        let (table, _) = self.tables_of(meta.port, Some(addr));
+        let action = forwarding.hops.action(hop, hash);
+        let first = self.trace_route(table, addr, hop, action);
+        let ForwardingAction::Vrf(port) = action else { return vec![first] };
+        let found: Vec<FoundHop> = match addr {
+            IpAddr::V4(addr) => forwarding.lookups(port, addr.to_bits(), || hash).collect(),
+            IpAddr::V6(addr) => forwarding.lookups(port, addr.to_bits(), || hash).collect(),
+        };
+        let route = |found: FoundHop| {
+            self.trace_route(self.table_of_fib(found.fib), addr, found.hop, found.action)
+        };
+        std::iter::once(first).chain(found.into_iter().map(route)).collect()
+    }
+
+    fn trace_route(
+        &self,
+        table: u32,
+        addr: IpAddr,
+        hop: NextHopId,
+        action: ForwardingAction,
+    ) -> TraceRoute {
+        let prefix = self.control.ribs(table).and_then(|(rib_v4, rib_v6)| match addr {
             IpAddr::V4(addr) => {
                 rib_v4.best(addr.to_bits()).map(|(prefix, _)| AnyPrefix::V4(prefix))
             }
             IpAddr::V6(addr) => {
                 rib_v6.best(addr.to_bits()).map(|(prefix, _)| AnyPrefix::V6(prefix))
             }
-        };
-        let action = forwarding.hops.action(hop, flow_hash(self.workers.flow_seed(), frame));
-        Some(TraceRoute {
+        });
+        TraceRoute {
             table,
             prefix: prefix.map(|prefix| prefix.to_string()),
             nexthop: hop.0,
@@ -157,7 +177,13 @@ impl View<'_> {
                 ForwardingAction::Adjacency(index) => self.adjacency(index),
                 _ => None,
             },
-        })
+        }
+    }
+
+    /// Number of the route table of a fib.
+    fn table_of_fib(&self, fib: u16) -> u32 {
+        let tables = self.control.tables();
+        tables.get(usize::from(fib)).map_or(MAIN_TABLE, |id| id.number())
     }
 
     /// Route table with the route of packets to an address that arrive at a port, and the one that is looked up first.
@@ -174,10 +200,8 @@ impl View<'_> {
             }
             None => true,
         };
-        let tables = self.control.tables();
-        let number = |fib: u16| tables.get(usize::from(fib)).map_or(MAIN_TABLE, |id| id.number());
         let found = fibs.iter().copied().find(|&fib| has(fib));
-        (number(found.unwrap_or(fibs[0])), number(fibs[0]))
+        (self.table_of_fib(found.unwrap_or(fibs[0])), self.table_of_fib(fibs[0]))
     }
 
     pub(super) fn port_name(&self, port: u16) -> String {

@@ -195,7 +195,9 @@ impl View<'_> {
         requests: &[ResolveRequest],
     ) -> (String, String) {
         let action = route.and_then(|route| route.action.as_deref());
-        if action == Some("local") {
+        // In another VRF, by its address there.
+        let in_vrf = dry_run.steps.iter().find_map(|step| step.vrf_routes.last());
+        if action == Some("local") || in_vrf.is_some_and(|route| route.action == "local") {
             return ("local".into(), "it is for this host: the kernel takes it".into());
         }
         let driver = drivers.iter().find(|driver| driver.interfaces.iter().any(|i| i == interface));

@@ -4,6 +4,9 @@
 //! fails waits for some hundred messages at most, not for a million; and what follows from it is visible to packets
 //! before anything else is done. Where the kernel itself is late, we look: of a link without carrier it speaks only
 //! when it has flushed all routes that went with it, which can take most of a second, but it has the flag before.
+//!
+//! While a table that is built beside lags behind ([`Control::holds_sources`]), messages about routes wait in the
+//! reader, as far as it has room; those about links never do.
 
 use std::collections::HashSet;
 use std::io;
@@ -174,9 +177,11 @@ impl KernelSource {
         Ok(feed)
     }
 
-    /// Descriptors for poll: one of them is readable when the kernel has sent messages.
-    pub(crate) fn fds(&self) -> [RawFd; 2] {
-        [self.links.fd(), self.reader.fd()]
+    /// Descriptors for poll: one of them is readable when the kernel has sent messages that are taken, where sources
+    /// are held or not.
+    pub(crate) fn fds(&self, held: bool) -> impl Iterator<Item = RawFd> {
+        let waits = held && self.reader.is_held() && !self.reader.is_full();
+        std::iter::once(self.links.fd()).chain((!waits).then(|| self.reader.fd()))
     }
 
     /// Whether its routes are taken, not just its links, addresses and neighbors.
@@ -196,7 +201,7 @@ impl KernelSource {
         let (began, mut taken) = (Instant::now(), 0);
         loop {
             // Read before links are, and handled after: then it is not older than the state of a link.
-            let piece = self.reader.next()?;
+            let piece = self.reader.next(control.holds_sources())?;
             taken += self.take_links(control)?;
             let Some(piece) = piece else { break };
             match piece {
@@ -217,6 +222,9 @@ impl KernelSource {
             if began.elapsed() >= BURST {
                 break;
             }
+        }
+        if self.reader.is_held() {
+            self.since.get_or_insert(began);
         }
         if taken > 0 {
             self.messages += taken as u64;
@@ -424,4 +432,80 @@ fn is_route(event: &RouteEvent) -> bool {
             | RouteEvent::NextHop(_)
             | RouteEvent::NextHopGone(_)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use fingerpost_lpm::Prefix;
+    use fingerpost_route::control::ControlOptions;
+    use fingerpost_route::fib::{Job, Runner};
+    use fingerpost_route::{AnyPrefix, MAIN_TABLE, RouteKey, RouteUpdate, Target};
+
+    use super::*;
+
+    /// A table that is built beside it by hand, and has to catch up with more changes than it may.
+    fn lagging() -> (Control, Arc<Mutex<Vec<Job>>>) {
+        let mut control = Control::new(ControlOptions {
+            v4: fingerpost_lpm::v4().collect(),
+            v6: fingerpost_lpm::v6().collect(),
+            connected_from_addresses: false,
+        })
+        .unwrap();
+        let other = control.add_source("other", 20);
+        let add = |control: &mut Control, numbers: std::ops::Range<u32>| {
+            for n in numbers {
+                let prefix = AnyPrefix::V4(Prefix::masked((32 << 24) + (n << 8), 24));
+                let key = RouteKey { table: MAIN_TABLE, prefix, metric: 0 };
+                control.handle(other, RouteEvent::Route(RouteUpdate::new(key, Target::Blackhole)));
+            }
+        };
+        add(&mut control, 0..20_000);
+        control.flush();
+        control.commit(Instant::now()).unwrap();
+        let jobs = Arc::new(Mutex::new(Vec::<Job>::new()));
+        let queue = jobs.clone();
+        control.build_beside(Runner::new(move |job| queue.lock().unwrap().push(job)));
+        control.pin_algorithm(4, Some("dxr18")).unwrap();
+        control.flush();
+        while jobs.lock().unwrap().is_empty() {
+            control.commit(Instant::now()).unwrap();
+        }
+        add(&mut control, 20_000..170_000);
+        control.commit(Instant::now()).unwrap();
+        assert!(control.holds_sources());
+        (control, jobs)
+    }
+
+    #[test]
+    fn routes_of_the_kernel_wait_while_a_table_lags_behind_and_links_do_not() {
+        let (mut control, jobs) = lagging();
+        let settings =
+            KernelSettings { routes: true, distance: None, buffer_kib: None, compare_s: Some(0) };
+        let mut kernel = KernelSource::open(&mut control, settings, &[]).unwrap();
+        let began = Instant::now();
+        while !kernel.reader.is_held() {
+            kernel.turn(&mut control).unwrap();
+            assert!(began.elapsed() < Duration::from_secs(20), "the kernel has routes of its own");
+        }
+        for _ in 0..20 {
+            kernel.turn(&mut control).unwrap();
+        }
+        assert_eq!(kernel.fds(true).count(), 1, "what is held wakes nobody");
+        let id = kernel.id();
+        assert_eq!((control.source(id).routes, kernel.ready()), (0, false));
+        assert!(control.links().any(|(_, _, state)| state.loopback));
+        while control.holds_sources() {
+            std::mem::take(&mut *jobs.lock().unwrap()).into_iter().for_each(|job| job());
+            control.commit(Instant::now()).unwrap();
+        }
+        let began = Instant::now();
+        while !kernel.ready() {
+            kernel.turn(&mut control).unwrap();
+            assert!(began.elapsed() < Duration::from_secs(20), "the dump ends");
+        }
+        assert!(control.source(id).routes > 0);
+        assert_eq!((kernel.resyncs().lost, kernel.errors().0), (0, 0));
+    }
 }

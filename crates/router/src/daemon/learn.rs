@@ -62,7 +62,7 @@ pub(super) fn learn(options: &RunOptions, listen: bool) -> Result<Learned, Daemo
             return Err(DaemonError::Dump);
         }
         if kernel.turn(&mut control)? == 0 {
-            sys::poll(&kernel.fds(), TICK);
+            sys::poll(&kernel.fds(false).collect::<Vec<_>>(), TICK);
         }
     }
     let mut configured = Configured::default();

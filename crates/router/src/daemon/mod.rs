@@ -179,7 +179,8 @@ impl Daemon {
                 return Err(ClusterError::Unreported.into());
             }
             if self.sources.kernel.turn(&mut self.control)? == 0 {
-                sys::poll(&self.sources.kernel.fds(), TICK);
+                let fds: Vec<_> = self.sources.kernel.fds(false).collect();
+                sys::poll(&fds, TICK);
             }
             self.interfaces.provide(&self.control, &self.workers);
             self.graph.follow_cluster(&self.control);

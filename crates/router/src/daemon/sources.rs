@@ -48,11 +48,11 @@ pub(super) struct Sources {
 }
 
 impl Sources {
-    /// Descriptors for poll, without those of configured sources that are held.
+    /// Descriptors for poll, without those of sources that are held.
     pub(super) fn fds(&self, held: bool) -> impl Iterator<Item = RawFd> {
         let listeners = self.configured.listeners().flat_map(move |listener| listener.fds(held));
         let players = self.configured.players().filter(move |_| !held).filter_map(Player::fd);
-        self.kernel.fds().into_iter().chain(listeners).chain(players)
+        self.kernel.fds(held).chain(listeners).chain(players)
     }
 
     /// Takes what peers have sent, and has the kernel's routes left out that they send, too. Returns how many changes

@@ -1,5 +1,6 @@
 //! A line whose router leaves its programs attached: drivers forward on while it is away.
 
+use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::process::{Child, Stdio};
 use std::time::Duration;
@@ -102,19 +103,35 @@ impl Lasting {
     /// # Panics
     /// When that cannot be started.
     pub fn traffic(&self, seconds: u64) -> Traffic<'_> {
-        let listen = format!("{} count 0.0.0.0:7200 1 {}", self.transfer, seconds + 10);
+        self.traffic_to("10.9.0.1:7200", RATE, seconds)
+    }
+
+    /// Begins to send packets to an address of the destination, at most one such traffic of each family at a time.
+    ///
+    /// # Panics
+    /// When that cannot be started.
+    pub fn traffic_to(&self, addr: &str, rate: u64, seconds: u64) -> Traffic<'_> {
+        let is_v6 = addr.parse::<SocketAddr>().expect("an address and a port").is_ipv6();
+        let listen = format!("{} count {addr} 1 {}", self.transfer, seconds + 10);
         let mut receiver = command(&self.line.destination, &listen);
         let receiver = receiver.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         std::thread::sleep(Duration::from_millis(200));
-        let before = self.arrived();
-        let blast = format!("{} blast 10.9.0.1:7200 {RATE} {seconds}", self.transfer);
+        let before = self.arrived(is_v6);
+        let blast = format!("{} blast {addr} {rate} {seconds}", self.transfer);
         let sender = command(&self.line.source, &blast).stdout(Stdio::piped()).spawn();
         let (receiver, sender) = (receiver.expect("it is built"), sender.expect("it is built"));
-        Traffic { line: self, receiver, sender, before }
+        Traffic { line: self, receiver, sender, is_v6, before }
     }
 
-    /// UDP packets that the destination had, whether there was room for them at their socket or not.
-    fn arrived(&self) -> u64 {
+    /// UDP packets of a family that the destination had, whether there was room for them at their socket or not.
+    fn arrived(&self, is_v6: bool) -> u64 {
+        if is_v6 {
+            let counts = run(&self.line.destination, "cat /proc/net/snmp6");
+            let wanted = ["Udp6InDatagrams", "Udp6NoPorts", "Udp6RcvbufErrors"];
+            let rows = counts.lines().filter_map(|line| line.split_once(char::is_whitespace));
+            let found = rows.filter(|(name, _)| wanted.contains(name));
+            return found.map(|(_, count)| count.trim().parse::<u64>().expect("a number")).sum();
+        }
         let counts = run(&self.line.destination, "cat /proc/net/snmp");
         let mut lines = counts.lines().filter_map(|line| line.strip_prefix("Udp: "));
         let names = lines.next().expect("names first").split(' ');
@@ -139,6 +156,7 @@ pub struct Traffic<'a> {
     line: &'a Lasting,
     receiver: Child,
     sender: Child,
+    is_v6: bool,
     before: u64,
 }
 
@@ -153,6 +171,6 @@ impl Traffic<'_> {
         assert!(sent.status.success() && done.status.success(), "{sent:?} {done:?}");
         let sent = String::from_utf8_lossy(&sent.stdout).into_owned();
         let sent = sent.trim().strip_prefix("sent ").expect("its one line").to_owned();
-        (sent.parse().expect("a number"), self.line.arrived() - self.before)
+        (sent.parse().expect("a number"), self.line.arrived(self.is_v6) - self.before)
     }
 }

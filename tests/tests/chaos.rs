@@ -1,12 +1,13 @@
 //! Crashes of all that a route comes from, and of the router, in turn and then at random: FRR by FPM, and BIRD by the
 //! kernel.
 //!
-//! Packets to a destination whose route stays are sent all the time, and every one arrives: XDP forwards while the router
-//! is away. So do pings by a route of the daemon while the router, or zebra's connection to it, is what ends. After each
-//! crash the router has every route of the daemon and no other. `cargo xtask soak chaos` does the same with a whole
-//! Internet table for a given time.
+//! Packets of both families to a destination whose route stays are sent all the time, and every one arrives: XDP
+//! forwards while the router is away. So do pings by a route of the daemon in either family while the router, or
+//! zebra's connection to it, is what ends. After each crash the router has every route of the daemon and no other.
+//! `cargo xtask soak chaos` does the same with whole Internet tables of both families for a given time.
 
 use std::collections::{BTreeMap, HashSet};
+use std::net::IpAddr;
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -15,7 +16,7 @@ use fingerpost_lpm::Rng;
 use fingerpost_tests::bird::{self, Bird};
 use fingerpost_tests::configuration::Configuration;
 use fingerpost_tests::frr::Frr;
-use fingerpost_tests::lasting::Lasting;
+use fingerpost_tests::lasting::{Lasting, RATE};
 use fingerpost_tests::netns::{Router, command, ip, run};
 use fingerpost_tests::traffic::{own_every_address, to_random};
 use fingerpost_tests::{patience, soak, zebra};
@@ -24,14 +25,21 @@ use serde_json::Value;
 
 const TRANSFER: &str = env!("CARGO_BIN_EXE_transfer");
 
-/// Routes of BGP in the tests; a soak has the whole table.
-const ROUTES: usize = 50_000;
+/// Routes of BGP in the tests, of IPv4 and of IPv6; a soak has the whole tables.
+const ROUTES: [usize; 2] = [40_000, 10_000];
+
+/// Own addresses of the neighbor and those of the router.
+const SESSIONS: [(&str, &str); 2] = [("10.0.2.2", "10.0.2.1"), ("fd02::2", "fd02::1")];
+
+/// Addresses behind routes that stay, a traffic each.
+const STAYING: [&str; 2] = ["10.9.0.1:7200", "[fd09::1]:7200"];
 
 /// Seconds of each piece of the traffic.
 const PIECE_S: u64 = 10;
 
-/// Pings by a route that is kept, 200 a second: until what was not repeated is withdrawn, in the tests and in a soak.
-const PINGS: [u32; 2] = [2_400, 5_600];
+/// Pings by each route that is kept, 100 a second: until what was not repeated is withdrawn, in the tests and in a
+/// soak.
+const PINGS: [u32; 2] = [1_200, 2_800];
 
 /// Longest time until the routes are right after a crash; a whole table takes FRR minutes.
 const LONGEST: Duration = Duration::from_secs(300);
@@ -39,7 +47,10 @@ const LONGEST: Duration = Duration::from_secs(300);
 const ZEBRA: &str = "fpm address 127.0.0.1 port 2620\n";
 
 const BGPD: &str = "router bgp 65000\n bgp router-id 10.255.0.1\n no bgp ebgp-requires-policy\n \
-    neighbor 10.0.2.2 remote-as 65001\n neighbor 10.0.2.2 timers connect 1\n";
+    neighbor 10.0.2.2 remote-as 65001\n neighbor 10.0.2.2 timers connect 1\n \
+    neighbor fd02::2 remote-as 65001\n neighbor fd02::2 timers connect 1\n \
+    address-family ipv4 unicast\n  no neighbor fd02::2 activate\n exit-address-family\n \
+    address-family ipv6 unicast\n  neighbor fd02::2 activate\n exit-address-family\n";
 
 const BGPD_OPTIONS: &[&str] = &["-p", "179"];
 
@@ -54,7 +65,7 @@ enum Crash {
     Zebra,
     /// The neighbor, which comes back with other routes.
     Neighbor,
-    /// The TCP connection to the neighbor.
+    /// The TCP connections to the neighbor.
     Session,
     /// The TCP connection of zebra to the router.
     Feed,
@@ -128,19 +139,21 @@ impl Lab<'_> {
         self.router.as_ref().expect("it was started again")
     }
 
-    /// Address behind a route that the neighbor announces at any time.
-    fn kept(all: &[String]) -> &str {
-        let prefix = &all[all.len() / 2];
-        prefix.split('/').next().expect("an address first")
+    /// Addresses of either family behind routes that the neighbor announces at any time.
+    fn kept(all: &[String]) -> [IpAddr; 2] {
+        let (v4, v6) = zebra::hosts(&all[all.len() / 3..all.len() * 2 / 3]);
+        [v4[0], v6[0]]
     }
 
-    /// Begins to ping it.
-    fn ping_kept(&self) -> Child {
-        let words = format!("ping -q -c {} -i 0.005 {}", ping_count(), Self::kept(&self.all));
-        let mut ping = command(&self.lasting.line.source, &words);
-        let ping = ping.stdout(Stdio::piped()).spawn().expect("it was found before");
+    /// Begins to ping them.
+    fn ping_kept(&self) -> [Child; 2] {
+        let pings = Self::kept(&self.all).map(|addr| {
+            let words = format!("ping -q -c {} -i 0.01 {addr}", ping_count());
+            let mut ping = command(&self.lasting.line.source, &words);
+            ping.stdout(Stdio::piped()).spawn().expect("it was found before")
+        });
         std::thread::sleep(Duration::from_secs(1));
-        ping
+        pings
     }
 
     /// Crashes it, and starts it again.
@@ -231,15 +244,19 @@ impl Lab<'_> {
     fn compare_with_kernel(&self) -> usize {
         let until = Instant::now() + patience(Duration::from_secs(30));
         loop {
-            let text = run(&self.lasting.line.router, "ip -o route show proto bird");
-            let want: BTreeMap<String, String> = text.lines().map(of_kernel).collect();
+            let text = [4, 6].map(|version| {
+                let words = format!("ip -{version} -o route show proto bird");
+                run(&self.lasting.line.router, &words)
+            });
+            let want: BTreeMap<String, String> =
+                text.iter().flat_map(|text| text.lines()).map(of_kernel).collect();
             let rows: Vec<Row> = self.router().ask_lines("route show --source kernel");
             let gateway = |row: &Row| row.paths.first().and_then(|path| path.gateway.clone());
             let rows = rows.into_iter().map(|row| (row.prefix.clone(), gateway(&row)));
             // Others than the neighbor's have no gateway, or are for what the line uses itself.
             let have: BTreeMap<String, String> = rows
                 .filter_map(|(prefix, gateway)| Some((prefix, gateway?)))
-                .filter(|(prefix, _)| prefix != "10.9.0.0/16")
+                .filter(|(prefix, _)| !["10.9.0.0/16", "fd09::/64"].contains(&&**prefix))
                 .collect();
             if want == have && want.len() == self.wanted() {
                 return want.len();
@@ -282,7 +299,8 @@ struct Path {
 fn of_kernel(line: &str) -> (String, String) {
     let mut words = line.split_whitespace();
     let prefix = words.next().expect("a prefix first").to_owned();
-    let prefix = if prefix.contains('/') { prefix } else { prefix + "/32" };
+    let host = if prefix.contains(':') { "/128" } else { "/32" };
+    let prefix = if prefix.contains('/') { prefix } else { prefix + host };
     words.find(|word| *word == "via");
     (prefix, words.next().unwrap_or_default().to_owned())
 }
@@ -300,12 +318,12 @@ fn abort(namespace: &str, port: u16) {
 
 /// Configuration of the neighbor.
 fn speaker(prefixes: &[String]) -> String {
-    bird::speaker(prefixes.iter().cloned(), &[("10.0.2.2", "10.0.2.1")])
+    bird::speaker(prefixes.iter().cloned(), &SESSIONS)
 }
 
 /// Configuration of a BIRD that puts what the neighbor announces into the kernel.
 fn learner() -> String {
-    bird::learner(&[("10.0.2.1", "10.0.2.2")])
+    bird::learner(&SESSIONS.map(|(neighbor, own)| (own, neighbor)))
 }
 
 /// Crashes in turn, then at random while there is time; returns the memory after each.
@@ -322,7 +340,7 @@ fn crashes(lab: &mut Lab<'_>, until: Instant) -> Vec<Size> {
         lab.crash(crash);
         lab.converge(&name);
         let took = began.elapsed();
-        if let Some(pings) = pings {
+        for pings in pings.into_iter().flatten() {
             let output = pings.wait_with_output().expect("it was started");
             let text = String::from_utf8_lossy(&output.stdout);
             assert!(text.contains(&format!(" {} received", ping_count())), "after {name}: {text}");
@@ -340,17 +358,19 @@ fn crashes(lab: &mut Lab<'_>, until: Instant) -> Vec<Size> {
     sizes
 }
 
-/// Traffic in pieces until `end`; returns packets sent and packets lost.
+/// Traffic of both families in pieces until `end`; returns packets sent and packets lost.
 fn traffic(lasting: &Lasting, end: &AtomicBool) -> (u64, u64) {
     let (mut sent, mut lost) = (0, 0);
     // Relaxed: one more piece does no harm.
     while !end.load(Ordering::Relaxed) {
-        let (packets, arrived) = lasting.traffic(PIECE_S).end();
-        if arrived < packets {
-            println!("{} of {packets} packets lost", packets - arrived);
+        for traffic in STAYING.map(|addr| lasting.traffic_to(addr, RATE / 2, PIECE_S)) {
+            let (packets, arrived) = traffic.end();
+            if arrived < packets {
+                println!("{} of {packets} packets lost", packets - arrived);
+            }
+            sent += packets;
+            lost += packets.saturating_sub(arrived);
         }
-        sent += packets;
-        lost += packets.saturating_sub(arrived);
     }
     (sent, lost)
 }
@@ -374,14 +394,19 @@ fn memory_is_flat(sizes: &[Size]) {
 fn chaos(sources: &str, daemon: impl FnOnce(&str) -> Option<Daemon>) {
     let Some(lasting) = Lasting::new(TRANSFER) else { return };
     let of_soak = soak(Duration::ZERO);
-    let all = zebra::announced(if of_soak.is_zero() { ROUTES } else { usize::MAX });
+    let [v4, v6] = if of_soak.is_zero() { ROUTES } else { [usize::MAX; 2] };
+    let all = zebra::mixed(zebra::announced(v4), zebra::announced6(v6));
     ip(&format!("-n {} link set lo up", lasting.line.router));
     let config = Configuration::new(&lasting.line.router, sources);
     let words = format!("{} --nonstop 60", config.path().display());
+    ip(&format!("-n {} addr add fd09::1 dev lo", lasting.line.destination));
+    ip(&format!("-n {} route add fd09::/64 via fd02::2", lasting.line.router));
     let router = lasting.start(&words);
     lasting.warm_up();
     // What replies to pings must have the address.
-    ip(&format!("-n {} addr add {}/32 dev lo", lasting.line.destination, Lab::kept(&all)));
+    for addr in Lab::kept(&all) {
+        ip(&format!("-n {} addr add {addr} dev lo", lasting.line.destination));
+    }
     let neighbor = Bird::start(&lasting.line.destination, &speaker(Lab::prefixes(&all, true)));
     let Some(daemon) = daemon(&lasting.line.router) else { return };
     let mut lab =
@@ -392,10 +417,12 @@ fn chaos(sources: &str, daemon: impl FnOnce(&str) -> Option<Daemon>) {
     lab.check();
     let flows = if of_soak.is_zero() { 100 } else { 10_000 };
     own_every_address(&lasting.line.destination, "d0");
-    let (hosts, _) = zebra::hosts(Lab::prefixes(&lab.all, true));
+    let (v4, v6) = zebra::hosts(Lab::prefixes(&lab.all, true));
     let between = [lasting.line.source.as_str(), lasting.line.destination.as_str()];
-    to_random(TRANSFER, between, &hosts, flows);
-    println!("{flows} random destinations were reached");
+    for hosts in [v4, v6] {
+        to_random(TRANSFER, between, &hosts, flows);
+    }
+    println!("{} random destinations were reached", 2 * flows);
 
     let end = AtomicBool::new(false);
     let (sizes, (sent, lost)) = std::thread::scope(|scope| {

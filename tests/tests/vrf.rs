@@ -223,6 +223,62 @@ fn vrfs_have_tables_of_their_own_and_leak_as_the_kernel_says() {
     }
 }
 
+/// Routes whose interface is the device of the other VRF: looked up again there, in both directions and families.
+#[test]
+fn routes_by_the_device_of_a_vrf_lead_into_its_table() {
+    for words in ["", "--path graph"] {
+        let Some(mut stage) = vrfs(&["ping"]) else { return };
+        let r = stage.namespace().to_owned();
+        let hosts = stage.star.hosts.clone();
+        ip(&format!("-n {} addr add 10.9.1.2/32 dev lo", hosts[0]));
+        ip(&format!("-n {} addr add 198.51.100.1/32 dev lo", hosts[3]));
+        for (host, link, subnet) in [(0, "r0", 1), (3, "r3", 2)] {
+            ip(&format!("-n {} addr add fd0{subnet}::2/64 dev h{host} nodad", hosts[host]));
+            ip(&format!("-n {r} addr add fd0{subnet}::1/64 dev {link} nodad"));
+            ip(&format!("-n {} route add default via fd0{subnet}::1", hosts[host]));
+        }
+        stage.begin(words);
+        let routes = [
+            "198.51.100.0/24 table 10 dev blue",
+            "198.51.100.0/25 table 20 via 10.0.2.2",
+            "10.9.1.0/24 table 20 dev red",
+            "10.9.1.2/32 table 10 via 10.0.1.2",
+            "fd02::/64 table 10 dev blue",
+            "fd01::/64 table 20 dev red",
+            // An address of the router itself in the other VRF.
+            "10.5.0.1/32 table 10 dev blue",
+            // Two that lead to each other.
+            "203.0.113.0/24 table 10 dev blue",
+            "203.0.113.0/24 table 20 dev red",
+        ];
+        ip(&format!("-n {r} addr add 10.5.0.1/32 dev blue"));
+        routes.iter().for_each(|route| drop(ip(&format!("-n {r} route add {route}"))));
+        stage.reaches(0, "-I 10.9.1.2 198.51.100.1", 3);
+        let why: Value = stage.router().ask("why 198.51.100.1 --from r0");
+        let steps = why["dry_run"]["steps"].as_array().expect("steps of a path");
+        let in_vrf =
+            steps.iter().find_map(|step| step["vrf_routes"].get(0)).expect("a lookup in it");
+        assert_eq!((&why["does"], &in_vrf["table"]), (&"forward".into(), &20.into()), "{why:#}");
+        stage.wait("the other family", || stage.pings(0, "-6 fd02::2"));
+        let before = stage.forwarded();
+        for _ in 0..PINGS {
+            assert!(stage.pings(0, "-6 -W 2 fd02::2"));
+        }
+        stage.wait("its packets to be counted", || stage.forwarded() >= before + 2 * PINGS);
+        stage.wait("the router itself", || stage.pings(0, "-I 10.9.1.2 10.5.0.1"));
+        assert!(!stage.pings(0, "-I 10.9.1.2 203.0.113.1"));
+        // A change in blue needs none in red.
+        ip(&format!("-n {r} route add blackhole 198.51.100.1/32 table 20"));
+        stage.wait("blue to drop it", || !stage.pings(0, "-I 10.9.1.2 198.51.100.1"));
+        ip(&format!("-n {r} route del blackhole 198.51.100.1/32 table 20"));
+        stage.reaches(0, "-I 10.9.1.2 198.51.100.1", 3);
+        let report = stage.router.take().expect("it was started").stop();
+        let looped = report["dropped"]["loop_guard"].as_u64();
+        assert!(looped.is_some_and(|count| count > 0), "{report:#}");
+        conserved(&report);
+    }
+}
+
 /// FRR in the two VRFs, an instance each, with the same prefix by other hosts, and a prefix of blue that red leaks.
 #[test]
 fn two_instances_of_frr_feed_two_vrfs() {

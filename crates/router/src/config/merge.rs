@@ -164,7 +164,7 @@ mod tests {
         let config = Config::parse(&text, None).unwrap();
         assert_eq!(config.neighbor[0].to_string(), "192.0.2.1 lladdr 02:00:5e:10:00:01 dev eth0");
         assert!(config.kernel_routes());
-        assert_eq!(config.source[1].routes, ["198.51.100.0/24 via 192.0.2.1 metric 5"]);
+        assert_eq!(*config.source[1].routes, ["198.51.100.0/24 via 192.0.2.1 metric 5"]);
         assert_eq!((&*config.fib.algorithm_v4, &*config.fib.algorithm_v6), ("auto", "auto"));
         assert!(text.contains("prefixes = [\"192.0.2.7/32\"]"), "{text}");
         let words =

@@ -11,6 +11,7 @@ mod merge;
 mod mistakes;
 mod neighbor;
 mod routes;
+mod shared;
 mod size;
 mod store;
 mod tcp;
@@ -41,6 +42,7 @@ pub(crate) use log::LogConfig;
 pub(crate) use merge::merged;
 use mistakes::{Document, Mistake};
 pub(crate) use neighbor::StaticNeighbor;
+pub(crate) use shared::Shared;
 pub(crate) use size::Size;
 pub(crate) use tcp::ListenConfig;
 pub(crate) use workers::{Cores, Workers};
@@ -160,7 +162,7 @@ pub(crate) struct Source {
     pub(crate) path: Option<PathBuf>,
     /// Static routes of kind `fixed`, as `ip route` writes them: `"10.0.0.0/8 via 192.0.2.1 dev eth0"`.
     #[serde(default)]
-    pub(crate) routes: Vec<String>,
+    pub(crate) routes: Shared<Vec<String>>,
     /// Administrative distance of its routes, 0 to 255; of equal prefixes the one with the lower distance is
     /// used. Each kind has a default.
     #[serde(default)]

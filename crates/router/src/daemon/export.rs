@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use fingerpost_route::netlink::route::{F_CLONED, NEW, Route};
 use fingerpost_route::netlink::{DONE, ERROR, F_DUMP_INTR, IPV4, IPV6, Messages, errno, export};
-use fingerpost_route::{RouteKey, RouteUpdate};
+use fingerpost_route::{RouteKey, RouteUpdate, Target};
 
 use crate::sys::{Netlink, Received, poll};
 
@@ -37,21 +37,71 @@ const LONGEST_END: Duration = Duration::from_secs(2);
 const BUFFER_BYTES: usize = 256 << 10;
 
 /// Routes by their key in the kernel.
-pub(super) type Wanted = BTreeMap<RouteKey, RouteUpdate>;
+type Wanted = BTreeMap<RouteKey, RouteUpdate>;
+
+/// Routes of a source, each with its present target: `None` where it waits.
+pub(super) struct Announced {
+    /// Number of the source.
+    pub(super) source: usize,
+    pub(super) routes: Arc<Vec<RouteUpdate>>,
+    pub(super) sent: Vec<Option<Target>>,
+}
+
+impl Announced {
+    /// Those that packets follow.
+    fn followed(&self) -> impl Iterator<Item = (RouteKey, RouteUpdate)> {
+        let sent = self.routes.iter().zip(&self.sent);
+        let routes = sent.filter_map(|(route, target)| {
+            Some(RouteUpdate { target: target.clone()?, ..route.clone() })
+        });
+        routes.map(|route| (export::key(&route.key), route))
+    }
+}
+
+/// What is wanted of the kernel.
+struct Wants {
+    routes: Wanted,
+    /// Keys of each source.
+    sources: BTreeMap<usize, BTreeSet<RouteKey>>,
+}
+
+impl Wants {
+    /// The routes of some sources: the first one that has a key keeps it.
+    fn of(announced: &[Announced]) -> Self {
+        let (mut routes, mut sources) = (Wanted::new(), BTreeMap::new());
+        for one in announced {
+            let keys = one.followed().map(|(key, route)| {
+                routes.entry(key).or_insert(route);
+                key
+            });
+            sources.insert(one.source, keys.collect());
+        }
+        Self { routes, sources }
+    }
+}
+
+/// Counts of exported routes.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ExportState {
+    pub(super) routes: u64,
+    pub(super) refused: u64,
+    /// Reason of a refusal; empty without one.
+    pub(super) last_refusal: String,
+}
 
 /// What the kernel made of the routes.
 #[derive(Debug, Default)]
-pub(super) struct Exported {
-    /// Routes that it has.
-    pub(super) accepted: BTreeSet<RouteKey>,
+struct Exported {
+    /// Counts of each source.
+    sources: BTreeMap<usize, ExportState>,
     /// Routes that it refused, with its reason.
-    pub(super) refused: BTreeMap<RouteKey, String>,
+    refused: BTreeMap<RouteKey, String>,
     /// Messages for the log.
     said: Vec<String>,
 }
 
 enum Order {
-    Set(Wanted),
+    Set(Vec<Announced>),
     Look,
 }
 
@@ -85,8 +135,8 @@ impl Exporter {
         Ok(Self { orders: Some(orders), thread: Some(thread), exported, keep })
     }
 
-    /// Has the kernel have these routes, soon, and no others of the protocol.
-    pub(super) fn set(&self, wanted: Wanted) {
+    /// Has the kernel have the routes of these sources, soon, and no others of the protocol.
+    pub(super) fn set(&self, wanted: Vec<Announced>) {
         self.send(Order::Set(wanted));
     }
 
@@ -100,9 +150,9 @@ impl Exporter {
         *lock(&self.keep) = true;
     }
 
-    /// Calls `with` with what the kernel made of the routes so far.
-    pub(super) fn exported<T>(&self, with: impl FnOnce(&Exported) -> T) -> T {
-        with(&lock(&self.exported))
+    /// What the kernel made of the routes of the source of this number so far.
+    pub(super) fn exported(&self, source: usize) -> ExportState {
+        lock(&self.exported).sources.get(&source).cloned().unwrap_or_default()
     }
 
     /// Messages since the last call.
@@ -143,21 +193,22 @@ struct Thread {
 
 impl Thread {
     fn run(mut self, orders: &Receiver<Order>, keep: &Mutex<bool>) {
-        let (mut wanted, mut clean): (Option<Wanted>, bool) = (None, true);
+        let (mut wanted, mut clean): (Option<Wants>, bool) = (None, true);
         loop {
             let refused = !lock(&self.exported).refused.is_empty();
             // Where no route is wanted and none is left there is nothing to look after.
-            let mut order = match wanted.as_ref().is_none_or(Wanted::is_empty) && clean {
-                true => orders.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                false => orders.recv_timeout(if refused { RETRY } else { LOOK_EVERY }),
-            };
+            let mut order =
+                match wanted.as_ref().is_none_or(|wants| wants.routes.is_empty()) && clean {
+                    true => orders.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                    false => orders.recv_timeout(if refused { RETRY } else { LOOK_EVERY }),
+                };
             loop {
                 match order {
-                    Ok(Order::Set(routes)) => wanted = Some(routes),
+                    Ok(Order::Set(announced)) => wanted = Some(Wants::of(&announced)),
                     Ok(Order::Look) | Err(RecvTimeoutError::Timeout) => {}
                     Err(RecvTimeoutError::Disconnected) => {
                         if !*lock(keep) && wanted.is_some() {
-                            self.bring(&Wanted::new());
+                            self.bring(&Wants::of(&[]));
                         }
                         return;
                     }
@@ -175,13 +226,14 @@ impl Thread {
     }
 
     /// Has the kernel have these routes and no others of the protocol. Returns whether the dumps had none that is not wanted.
-    fn bring(&mut self, wanted: &Wanted) -> bool {
+    fn bring(&mut self, wants: &Wants) -> bool {
+        let wanted = &wants.routes;
         let present = match self.present(wanted) {
             Ok(present) => present,
             Err(error) => {
                 let what = format!("its routes cannot be listed: {}", words(&error));
                 let refused = wanted.keys().map(|key| (*key, what.clone())).collect();
-                self.note(BTreeSet::new(), refused);
+                self.note(wants, &BTreeSet::new(), refused);
                 return false;
             }
         };
@@ -224,17 +276,33 @@ impl Thread {
                 }
             }
         }
-        self.note(accepted, refused);
+        self.note(wants, &accepted, refused);
         clean
     }
 
     /// Keeps the result, with a message for each refusal that is new.
-    fn note(&self, accepted: BTreeSet<RouteKey>, refused: BTreeMap<RouteKey, String>) {
+    fn note(
+        &self,
+        wants: &Wants,
+        accepted: &BTreeSet<RouteKey>,
+        refused: BTreeMap<RouteKey, String>,
+    ) {
+        let count = |all: usize| u64::try_from(all).expect("a count");
+        let state = |(source, own): (&usize, &BTreeSet<RouteKey>)| {
+            let mut refused = refused.iter().filter(|(key, _)| own.contains(key));
+            let state = ExportState {
+                routes: count(own.intersection(accepted).count()),
+                refused: count(refused.clone().count()),
+                last_refusal: refused.next_back().map_or(String::new(), |(_, why)| why.clone()),
+            };
+            (*source, state)
+        };
+        let sources = wants.sources.iter().map(state).collect();
         let mut exported = lock(&self.exported);
         let new = refused.iter().filter(|(key, why)| exported.refused.get(key) != Some(why));
         let said: Vec<String> = new.map(|(_, why)| format!("kernel: {why}")).collect();
         exported.said.extend(said);
-        (exported.accepted, exported.refused) = (accepted, refused);
+        (exported.sources, exported.refused) = (sources, refused);
     }
 
     /// Keys of the routes of the protocol that the kernel has, each with whether it is as wanted.

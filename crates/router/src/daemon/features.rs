@@ -215,9 +215,9 @@ impl Features {
     }
 }
 
-/// Workers leave the old graph within a round. The last holder of lists of millions of prefixes frees them, which takes a
-/// while, so that is to be neither a worker nor the daemon's thread.
-pub(super) fn let_go(old: FeatureStates) {
+/// Workers leave the old graph within a round. The last holder of lists of millions of prefixes, or of a hundred thousand
+/// routes, frees them, which takes a while, so that is to be neither a worker nor the daemon's thread.
+pub(super) fn let_go<T: Send + 'static>(old: T) {
     let last = move || {
         std::thread::sleep(LONGEST_ROUND);
         drop(old);

@@ -39,6 +39,7 @@ mod policy;
 mod ports;
 mod reader;
 mod report;
+mod route_changes;
 mod sampling;
 mod sessions;
 mod settings;

@@ -7,12 +7,11 @@ use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
 use fingerpost_route::bgp::ribs::Limits;
-use fingerpost_route::source::line::add_absent_links;
 use fingerpost_route::source::{SessionSpec, SourceError, SourceKind, SourceSpec, Transport, find};
-use fingerpost_route::{Control, Durations, RouteEvent, RouteUpdate, SourceId};
+use fingerpost_route::{Control, Durations, RouteEvent, SourceId};
 use tracing::warn;
 
-use super::export::{Exporter, Wanted};
+use super::export::{ExportState, Exporter};
 use super::kernel::KernelSource;
 use super::sessions::{self, Listener, Player, SeatReport, Turn};
 use super::static_routes::{Probes, StaticRoutes};
@@ -88,6 +87,7 @@ impl Sources {
                 By::Sessions(listener) => listener.committed(all, now),
                 By::Replay(_, player) => player.committed(all, now),
                 By::File(_, Some(file)) if all => file.all_seen(),
+                By::Static(routes) if all => routes.all_seen(),
                 By::File(..) | By::Static(_) => {}
             }
         }
@@ -157,14 +157,6 @@ pub(super) struct ConfiguredState {
     pub(super) waiting: Option<String>,
 }
 
-/// Counts of exported routes.
-pub(super) struct ExportState {
-    pub(super) routes: u64,
-    pub(super) refused: u64,
-    /// Reason of a refusal; empty without one.
-    pub(super) last_refusal: String,
-}
-
 impl Configured {
     fn listeners(&self) -> impl Iterator<Item = &Listener> {
         self.fed.iter().filter_map(|fed| match &fed.by {
@@ -183,7 +175,7 @@ impl Configured {
     fn turn(&mut self, control: &mut Control, now: Instant, probes: &mut Probes) -> usize {
         let Self { fed, idle, unexported, .. } = self;
         let (mut taken, held) = (0, control.holds_sources());
-        // One file a turn.
+        // One file a turn, or the static routes of one source.
         let mut file_until = (!held).then(TableFile::until);
         for Fed { source, by } in fed {
             let number = &mut |control: &mut Control, settings: &sessions::Settings| {
@@ -200,8 +192,9 @@ impl Configured {
                     }
                 }
                 By::Static(routes) => {
-                    let changed = routes.turn(control, now, probes);
-                    *unexported |= changed > 0;
+                    let until = if routes.is_reading() { file_until.take() } else { None };
+                    let (changed, whole) = routes.turn(control, now, probes, until);
+                    *unexported |= whole;
                     taken += changed;
                 }
                 By::Replay(id, player) => taken += player.turn(control, *id, now),
@@ -214,28 +207,47 @@ impl Configured {
         taken
     }
 
-    /// Whether routes of a file are still to be taken.
+    /// Whether routes of a file, or static routes, are still to be taken.
     pub(super) fn is_reading(&self) -> bool {
-        self.fed.iter().any(|fed| matches!(fed.by, By::File(_, Some(_))))
+        self.fed.iter().any(|fed| match &fed.by {
+            By::File(_, file) => file.is_some(),
+            By::Static(routes) => routes.is_reading(),
+            By::Sessions(_) | By::Replay(..) => false,
+        })
     }
 
-    /// Whether routes of a file are there that may be taken.
+    /// Whether routes of a file, or static routes, are there that may be taken.
     pub(super) fn is_behind(&self) -> bool {
         self.fed.iter().any(|fed| match &fed.by {
             By::File(_, Some(file)) => file.is_behind(),
+            By::Static(routes) => routes.is_behind(),
             _ => false,
         })
     }
 
-    /// Takes all routes of files, and waits for them.
-    pub(super) fn read_files(&mut self, control: &mut Control) {
+    /// Takes all routes of files and all static routes, and waits for them.
+    ///
+    /// # Errors
+    /// When static routes are not valid, with the kind of their source.
+    pub(super) fn read_files(
+        &mut self,
+        control: &mut Control,
+    ) -> Result<(), (String, SourceError)> {
         for fed in &mut self.fed {
-            if let By::File(id, file) = &mut fed.by
-                && let Some(file) = file.take()
-            {
-                file.take_all(control, *id, &fed.source.kind);
+            match &mut fed.by {
+                By::File(id, file) => {
+                    if let Some(file) = file.take() {
+                        file.take_all(control, *id, &fed.source.kind);
+                    }
+                }
+                By::Static(routes) => {
+                    let taken = routes.take_all(control);
+                    taken.map_err(|error| (fed.source.kind.clone(), error))?;
+                }
+                By::Sessions(_) | By::Replay(..) => {}
             }
         }
+        Ok(())
     }
 
     /// Withdraws the routes of sources that were taken away, once no file is read any more.
@@ -261,27 +273,25 @@ impl Configured {
                 warn!(target: "source", "{what}");
             }
         }
-        if !std::mem::take(&mut self.unexported) {
+        // Those of a table that is only partly taken would replace more than they are.
+        let mut fed = self.fed.iter();
+        let is_partial =
+            fed.any(|fed| matches!(&fed.by, By::Static(routes) if routes.is_reading()));
+        if is_partial || !std::mem::take(&mut self.unexported) {
             return;
         }
         let exported = self.fed.iter().filter_map(|fed| fed.source.exports_as());
         let protocols: BTreeSet<u8> = exported.collect();
         // One without a source stays, with no routes: to end it would wait for the kernel.
         let left = self.exporters.iter().filter(|(protocol, _)| !protocols.contains(protocol));
-        left.for_each(|(_, exporter)| exporter.set(Wanted::new()));
+        left.for_each(|(_, exporter)| exporter.set(Vec::new()));
         for protocol in protocols {
             let of = self.fed.iter().filter(|fed| fed.source.exports_as() == Some(protocol));
             let routes = of.filter_map(|fed| match &fed.by {
-                By::Static(routes) => Some(routes.wanted()),
+                By::Static(routes) => Some(routes.announced()),
                 _ => None,
             });
-            // The first source that has a key keeps it.
-            let wanted = routes.fold(BTreeMap::new(), |mut all, routes| {
-                for (key, route) in routes {
-                    all.entry(key).or_insert(route);
-                }
-                all
-            });
+            let wanted = routes.collect();
             match self.exporters.entry(protocol) {
                 std::collections::btree_map::Entry::Occupied(known) => known.get().set(wanted),
                 std::collections::btree_map::Entry::Vacant(free) => match Exporter::new(protocol) {
@@ -333,10 +343,12 @@ impl Configured {
             self.fed.push(Fed { source: source.clone(), by: By::File(id, Some(file)) });
             return Ok(());
         }
-        let fixed = static_routes(control, source)?;
         let id = self.idle.number(control, kind, distance);
         let mut routes = StaticRoutes::new(id);
-        routes.set(control, fixed, source.probe());
+        if let Err(error) = routes.set(control, source) {
+            self.idle.numbers.push((kind.name, distance, id));
+            return Err(error);
+        }
         self.unexported = true;
         self.fed.push(Fed { source: source.clone(), by: By::Static(routes) });
         Ok(())
@@ -364,7 +376,7 @@ impl Configured {
             }
             By::File(_, file) => *file = Some(read_file(source)?),
             By::Static(routes) => {
-                routes.set(control, static_routes(control, source)?, source.probe());
+                routes.set(control, source)?;
                 self.unexported = true;
             }
         }
@@ -460,36 +472,8 @@ impl Configured {
     /// What the kernel made of the routes of a source.
     fn export_state(&self, source: &Source, routes: &StaticRoutes) -> Option<ExportState> {
         let exporter = self.exporters.get(&source.exports_as()?)?;
-        let wanted = routes.wanted();
-        exporter.exported(|exported| {
-            let own = |key: &_| wanted.contains_key(key);
-            let count = |all: usize| u64::try_from(all).expect("a count");
-            let mut refused = exported.refused.iter().filter(|(key, _)| own(key));
-            Some(ExportState {
-                routes: count(exported.accepted.iter().filter(|key| own(key)).count()),
-                refused: count(refused.clone().count()),
-                last_refusal: refused.next_back().map_or(String::new(), |(_, why)| why.clone()),
-            })
-        })
+        Some(exporter.exported(routes.id().index()))
     }
-}
-
-/// Static routes of the configuration, with the links that they name.
-fn static_routes(
-    control: &Control,
-    source: &Source,
-) -> Result<(Vec<RouteUpdate>, BTreeMap<String, u32>), SourceError> {
-    let mut links = control.links().map(|(link, _, state)| (state.name.clone(), link)).collect();
-    let named = add_absent_links(&source.routes, &mut links);
-    let spec = SourceSpec { routes: source.routes.clone(), links, ..SourceSpec::default() };
-    let mut routes = Vec::new();
-    let sink = &mut |event| {
-        if let RouteEvent::Route(route) = event {
-            routes.push(route);
-        }
-    };
-    (kind_of(source).open)(&spec)?.finish(sink)?;
-    Ok((routes, named))
 }
 
 fn kind_of(source: &Source) -> &'static SourceKind {

@@ -3,6 +3,10 @@
 //! A path whose link is not there is not used, and a route without another path waits. A link that is made anew has another
 //! number: its routes follow within a turn.
 //!
+//! **Many routes.** Up to [`AT_ONCE`] routes are read and taken in the turn that opens the source. More are read by a thread of
+//! their own, and then each turn takes some of them; the routes before stay until the last one is taken. Changes of links and
+//! next hops are carried out likewise, a part of the routes a turn.
+//!
 //! With liveness a path is used while its link is up and its neighbor replies: the kernel probes it every `probe_ms`, and
 //! reports it as failed after three probes without a reply, `retrans_time_ms` of the link's neighbor table apart (a second,
 //! unless configured). A route is left with its other paths, and is withdrawn with the last one: a route of a
@@ -14,15 +18,27 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
-use fingerpost_route::source::line::ABSENT_LINK;
+use fingerpost_route::source::line::{ABSENT_LINK, add_absent_links};
+use fingerpost_route::source::{SourceError, SourceSpec, find};
 use fingerpost_route::{
     Control, NeighborRequest, NextHopState, Path, RouteEvent, RouteUpdate, SourceId, Target,
 };
 use tracing::{info, warn};
 
-use super::export::Wanted;
+use super::export::Announced;
+use super::sessions::MOST_UNSEEN;
+use super::table_file::TableFile;
+use crate::config::Source;
+use crate::privilege;
+
+/// Routes that are read and taken in one turn: a millisecond or two of work.
+const AT_ONCE: usize = 512;
+/// Routes between two looks at the clock.
+const LOOK: usize = 64;
 
 /// A next hop: table of its routes, gateway and link.
 type Hop = (u32, Option<IpAddr>, Option<u32>);
@@ -85,23 +101,97 @@ impl Links {
     }
 }
 
+/// Routes as the configuration writes them, to be read by any thread.
+struct Lines {
+    source: Source,
+    /// Links that there were, and their changes until then.
+    links: Vec<(String, u32)>,
+    looked: u64,
+}
+
+/// Routes that were read.
+struct Read {
+    routes: Vec<RouteUpdate>,
+    links: Links,
+    /// Next hops to watch.
+    hops: BTreeMap<Hop, Watched>,
+    probe: Option<Duration>,
+}
+
+impl Lines {
+    fn new(control: &Control, source: &Source) -> Self {
+        let links = control.links().map(|(link, _, state)| (state.name.clone(), link)).collect();
+        Self { source: source.clone(), links, looked: control.link_changes() }
+    }
+
+    /// Reads them.
+    fn read(self) -> Result<Read, SourceError> {
+        let Self { source, mut links, looked } = self;
+        let named = add_absent_links(&source.routes, &mut links);
+        let spec = SourceSpec { routes: source.routes.to_vec(), links, ..SourceSpec::default() };
+        let mut routes = Vec::with_capacity(spec.routes.len());
+        let sink = &mut |event| {
+            if let RouteEvent::Route(route) = event {
+                routes.push(route);
+            }
+        };
+        let kind = find(&source.kind).expect("checked with the configuration");
+        (kind.open)(&spec)?.finish(sink)?;
+        let hops = routes
+            .iter()
+            .flat_map(|route| paths(&route.target).iter().map(|path| hop(route, path)))
+            .map(|hop| (hop, Watched::default()));
+        let probe = source.probe();
+        let hops = probe.map_or_else(BTreeMap::new, |_| hops.collect());
+        Ok(Read { routes, links: Links { all: named, looked }, hops, probe })
+    }
+}
+
+/// Routes that are looked at, one after the other, some a turn.
+#[derive(Default)]
+struct Pass {
+    /// The next one.
+    at: usize,
+    /// Whether the routes are a new table: all of them are sent.
+    is_table: bool,
+    /// Routes that were changed so far.
+    taken: usize,
+    /// Next hops that were lost or are back.
+    changed: Vec<(Hop, bool)>,
+}
+
 /// The routes of one source.
 pub(super) struct StaticRoutes {
     id: SourceId,
-    routes: Vec<RouteUpdate>,
+    /// Shared with the thread that exports them.
+    routes: Arc<Vec<RouteUpdate>>,
     links: Links,
-    /// Target of each as the control side has it; `None` while no next hop replies.
+    /// Target of each as the control side has it, of those that were sent; `None` while no next hop replies.
     sent: Vec<Option<Target>>,
     /// Time between two probes; `None` without liveness.
     probe: Option<Duration>,
     hops: BTreeMap<Hop, Watched>,
+    /// The routes that take the place of these, while a thread reads them.
+    reading: Option<Receiver<Result<Read, SourceError>>>,
+    pass: Option<Pass>,
+    /// Routes that were sent since all were visible.
+    unseen: usize,
 }
 
 impl StaticRoutes {
     /// No routes yet, of the source of this number.
     pub(super) fn new(id: SourceId) -> Self {
-        let (routes, sent) = (Vec::new(), Vec::new());
-        Self { id, routes, links: Links::default(), sent, probe: None, hops: BTreeMap::new() }
+        Self {
+            id,
+            routes: Arc::default(),
+            links: Links::default(),
+            sent: Vec::new(),
+            probe: None,
+            hops: BTreeMap::new(),
+            reading: None,
+            pass: None,
+            unseen: 0,
+        }
     }
 
     /// Number of the source.
@@ -109,36 +199,75 @@ impl StaticRoutes {
         self.id
     }
 
-    /// Replaces the routes, which name these links. Those that are not there any more are withdrawn.
+    /// Replaces the routes, soon where there are many. Those that are not there any more are withdrawn then.
+    ///
+    /// # Errors
+    /// When few routes are not valid: nothing changed then.
     pub(super) fn set(
         &mut self,
         control: &mut Control,
-        (routes, links): (Vec<RouteUpdate>, BTreeMap<String, u32>),
-        probe: Option<Duration>,
-    ) {
-        self.links = Links { all: links, looked: control.link_changes() };
-        let hops = routes
-            .iter()
-            .flat_map(|route| paths(&route.target).iter().map(|path| hop(route, path)));
-        let hops: BTreeMap<Hop, Watched> = match probe {
-            Some(_) => {
-                hops.map(|hop| (hop, self.hops.get(&hop).copied().unwrap_or_default())).collect()
-            }
-            None => BTreeMap::new(),
-        };
-        (self.routes, self.probe, self.hops) = (routes, probe, hops);
+        source: &Source,
+    ) -> Result<(), SourceError> {
+        let lines = Lines::new(control, source);
+        self.reading = None;
+        if source.routes.len() <= AT_ONCE {
+            self.take(control, lines.read()?);
+            self.look(control, None);
+            return Ok(());
+        }
+        let (to, reading) = channel();
+        let thread = std::thread::Builder::new().name("fingerpost-lines".into());
+        let started = thread.spawn(move || {
+            privilege::keep_nothing();
+            // The source was taken away, if nobody takes them.
+            let _ = to.send(lines.read());
+        });
+        let failed = |error| SourceError::io("static routes", &error);
+        started.map_err(failed)?;
+        self.reading = Some(reading);
+        Ok(())
+    }
+
+    /// Takes all routes that are to take the place of others, and waits for them.
+    ///
+    /// # Errors
+    /// When they are not valid: those before stay.
+    pub(super) fn take_all(&mut self, control: &mut Control) -> Result<(), SourceError> {
+        if let Some(reading) = self.reading.take() {
+            let read = reading.recv().unwrap_or_else(|_| Err(broke_off()))?;
+            self.take(control, read);
+        }
+        self.look(control, None);
+        Ok(())
+    }
+
+    /// Whether routes are being read or taken that take the place of others.
+    pub(super) fn is_reading(&self) -> bool {
+        self.reading.is_some() || self.pass.as_ref().is_some_and(|pass| pass.is_table)
+    }
+
+    /// Whether routes are to be looked at that may be sent.
+    pub(super) fn is_behind(&self) -> bool {
+        self.pass.is_some() && self.unseen < MOST_UNSEEN
+    }
+
+    /// Notes that readers see all routes.
+    pub(super) fn all_seen(&mut self) {
+        self.unseen = 0;
+    }
+
+    /// Has routes that were read take the place of the present ones.
+    fn take(&mut self, control: &mut Control, read: Read) {
+        let Read { routes, links, mut hops, probe } = read;
+        for (hop, watched) in &mut hops {
+            *watched = self.hops.get(hop).copied().unwrap_or_default();
+        }
+        self.routes = Arc::new(routes);
+        (self.links, self.hops, self.probe) = (links, hops, probe);
+        self.sent = Vec::with_capacity(self.routes.len());
         self.judge(control);
-        self.sent = self.routes.iter().map(|route| self.target(route)).collect();
         control.handle(self.id, RouteEvent::StartOfTable);
-        for (route, target) in self.routes.iter().zip(&self.sent) {
-            if let Some(target) = target {
-                control.handle(self.id, event(route, target));
-            }
-        }
-        control.handle(self.id, RouteEvent::EndOfTable);
-        if let Some(what) = self.waiting() {
-            warn!(target: "source", "{what}");
-        }
+        self.pass = Some(Pass { is_table: true, ..Pass::default() });
     }
 
     /// The interfaces that routes wait for, in words; `None` where none does.
@@ -156,13 +285,17 @@ impl StaticRoutes {
         Some(format!("no such interface yet: {}; routes that wait: {routes}", names.join(", ")))
     }
 
-    /// Follows links and the state of the next hops, and has those probed that are due. Returns how many routes changed.
+    /// Follows links and the state of the next hops, and has those probed that are due; sends routes of a new table until
+    /// `until`, or none without it. Returns how many routes changed, the end of a table counted as one, and whether they are
+    /// those that packets are to follow.
     pub(super) fn turn(
         &mut self,
         control: &mut Control,
         now: Instant,
         probes: &mut Probes,
-    ) -> usize {
+        until: Option<Instant>,
+    ) -> (usize, bool) {
+        self.take_read(control);
         let moved = self.links.follow(control);
         self.renumber(&moved);
         let changed = self.judge(control);
@@ -180,24 +313,76 @@ impl StaticRoutes {
                 NextHopState::Down | NextHopState::Up => {}
             }
         }
-        if changed.is_empty() && moved.is_empty() {
-            return 0;
+        if !changed.is_empty() || !moved.is_empty() {
+            // From the first route on.
+            let pass = self.pass.get_or_insert_default();
+            pass.at = 0;
+            pass.changed.extend(changed);
         }
-        let mut taken = 0;
-        for at in 0..self.routes.len() {
+        let may_send = until.is_some() && self.unseen < MOST_UNSEEN;
+        let until = until.unwrap_or_else(TableFile::until);
+        self.look(control, Some((until, may_send)))
+    }
+
+    /// Takes routes that were read, if they are there.
+    fn take_read(&mut self, control: &mut Control) {
+        let Some(reading) = &self.reading else { return };
+        let read = match reading.try_recv() {
+            Err(TryRecvError::Empty) => return,
+            Err(TryRecvError::Disconnected) => Err(broke_off()),
+            Ok(read) => read,
+        };
+        self.reading = None;
+        match read {
+            Ok(read) => self.take(control, read),
+            // They were checked with the configuration.
+            Err(error) => {
+                warn!(target: "source", "the static routes before stay: {error}");
+            }
+        }
+    }
+
+    /// Looks at routes one after the other and sends what is not as it was sent: until a time, and routes of a new table only
+    /// if they may be sent, or all of them. Returns what [`StaticRoutes::turn`] does.
+    fn look(&mut self, control: &mut Control, until: Option<(Instant, bool)>) -> (usize, bool) {
+        let Some(mut pass) = self.pass.take() else { return (0, false) };
+        let (first, before) = (pass.at, pass.taken);
+        while pass.at < self.routes.len() {
+            let at = pass.at;
+            if let Some((until, may_send)) = until {
+                let looks = at > first && at.is_multiple_of(LOOK);
+                let is_late = looks && Instant::now() >= until;
+                if is_late || (at == self.sent.len() && !may_send) {
+                    let taken = pass.taken - before;
+                    self.unseen += taken;
+                    self.pass = Some(pass);
+                    return (taken, false);
+                }
+            }
+            pass.at += 1;
             let (route, target) = (&self.routes[at], self.target(&self.routes[at]));
-            if self.sent[at] == target {
+            let was = self.sent.get(at);
+            if was == Some(&target) {
                 continue;
             }
-            control.handle(
-                self.id,
-                match &target {
-                    Some(target) => event(route, target),
-                    None => RouteEvent::Withdraw(route.key),
-                },
-            );
-            self.sent[at] = target;
-            taken += 1;
+            match &target {
+                Some(target) => control.handle(self.id, event(route, target)),
+                None if was.is_none() => {}
+                None => control.handle(self.id, RouteEvent::Withdraw(route.key)),
+            }
+            match self.sent.get_mut(at) {
+                Some(sent) => *sent = target,
+                None => self.sent.push(target),
+            }
+            pass.taken += 1;
+        }
+        self.unseen += pass.taken - before;
+        let Pass { is_table, taken, changed, .. } = pass;
+        if is_table {
+            control.handle(self.id, RouteEvent::EndOfTable);
+            if let Some(what) = self.waiting() {
+                warn!(target: "source", "{what}");
+            }
         }
         for ((_, gateway, link), alive) in changed {
             let name = link.and_then(|link| control.links().find(|(number, ..)| *number == link));
@@ -206,16 +391,12 @@ impl StaticRoutes {
             let what = if alive { "replies" } else { "is lost" };
             info!(target: "source", routes = taken, "next hop {gateway}{name} {what}; static routes changed: {taken}");
         }
-        taken
+        (taken - before + usize::from(is_table), is_table || taken > 0)
     }
 
-    /// Routes that packets follow now, by their key in the kernel.
-    pub(super) fn wanted(&self) -> Wanted {
-        let sent = self.routes.iter().zip(&self.sent);
-        let routes = sent.filter_map(|(route, target)| {
-            Some(RouteUpdate { target: target.clone()?, ..route.clone() })
-        });
-        routes.map(|route| (fingerpost_route::netlink::export::key(&route.key), route)).collect()
+    /// Routes that packets follow now.
+    pub(super) fn announced(&self) -> Announced {
+        Announced { source: self.id.index(), routes: self.routes.clone(), sent: self.sent.clone() }
     }
 
     /// Gives paths and next hops the new numbers of their links.
@@ -228,7 +409,7 @@ impl StaticRoutes {
                 *link = Some(*now);
             }
         };
-        for route in &mut self.routes {
+        for route in Arc::make_mut(&mut self.routes) {
             match &mut route.target {
                 Target::Path(path) => new(&mut path.link),
                 Target::Paths(paths) => paths.iter_mut().for_each(|path| new(&mut path.link)),
@@ -295,6 +476,121 @@ fn paths(target: &Target) -> &[Path] {
     }
 }
 
+/// Error of a thread that has panicked, which the panic hook has printed.
+fn broke_off() -> SourceError {
+    SourceError::io("static routes", &std::io::Error::other("they are not read"))
+}
+
 fn event(route: &RouteUpdate, target: &Target) -> RouteEvent {
     RouteEvent::Route(RouteUpdate { target: target.clone(), ..route.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path as FilePath;
+
+    use fingerpost_route::{ControlOptions, LinkState, LinkUpdate};
+
+    use super::*;
+    use crate::config::Config;
+
+    const MANY: usize = 2_000;
+
+    /// Routes over gateways, and each tenth over an interface as well.
+    fn source(count: usize, gateway: &str) -> Source {
+        let line = |n: usize| {
+            let dev = if n.is_multiple_of(10) { " dev wan" } else { "" };
+            format!("\"10.{}.{}.0/24 via {gateway}{dev}\"", n / 256, n % 256)
+        };
+        let lines: Vec<String> = (0..count).map(line).collect();
+        let text = format!("[[source]]\nkind = \"fixed\"\nroutes = [{}]\n", lines.join(", "));
+        Config::of_text(FilePath::new("r.toml"), &text, None).unwrap().source.remove(0)
+    }
+
+    struct Lab {
+        control: Control,
+        routes: StaticRoutes,
+    }
+
+    impl Lab {
+        fn new() -> Self {
+            let (v4, v6) = (fingerpost_lpm::v4().collect(), fingerpost_lpm::v6().collect());
+            let options = ControlOptions { v4, v6, connected_from_addresses: true };
+            let mut control = Control::new(options).unwrap();
+            let id = control.add_source("fixed", 1);
+            Self { control, routes: StaticRoutes::new(id) }
+        }
+
+        fn link(&mut self, link: u32) {
+            let state = LinkState { name: "wan".into(), up: true, ..LinkState::default() };
+            let update = LinkUpdate { link, state: Some(state) };
+            let kernel = self.control.add_source("links", 0);
+            self.control.handle(kernel, RouteEvent::Link(update));
+        }
+
+        /// A turn whose time is over at once.
+        fn turn(&mut self, may_send: bool) -> (usize, bool) {
+            let now = Instant::now();
+            let until = may_send.then_some(now);
+            self.routes.turn(&mut self.control, now, &mut Probes::default(), until)
+        }
+
+        fn has(&self) -> usize {
+            self.control.rib_v4().candidates()
+        }
+
+        fn wait_for_thread(&mut self) {
+            let until = Instant::now() + Duration::from_secs(60);
+            while self.routes.reading.is_some() {
+                assert!(Instant::now() < until && self.routes.is_reading());
+                std::thread::sleep(Duration::from_millis(1));
+                self.routes.take_read(&mut self.control);
+            }
+        }
+    }
+
+    #[test]
+    fn few_routes_are_there_at_once_and_many_in_turns() {
+        let mut lab = Lab::new();
+        lab.routes.set(&mut lab.control, &source(AT_ONCE, "192.0.2.1")).unwrap();
+        let waits = AT_ONCE.div_ceil(10);
+        assert!(!lab.routes.is_reading());
+        assert_eq!(lab.has(), AT_ONCE - waits, "those over no interface");
+
+        lab.routes.set(&mut lab.control, &source(MANY, "192.0.2.2")).unwrap();
+        assert_eq!(lab.has(), AT_ONCE - waits, "those before stay");
+        lab.wait_for_thread();
+        assert_eq!(lab.turn(false), (0, false), "sources are held");
+        let mut turns = 0;
+        let mut taken = 0;
+        while lab.routes.is_reading() {
+            let (changed, whole) = lab.turn(true);
+            assert!(changed <= LOOK + 1 && whole != lab.routes.is_reading());
+            taken += changed;
+            turns += 1;
+            if turns == 5 {
+                // Those that were sent follow it, and the rest is sent with it.
+                lab.link(7);
+            }
+        }
+        assert!(turns > MANY / LOOK, "{turns}");
+        assert!(taken > MANY && taken <= MANY + turns, "each once, and those that waited again");
+        assert_eq!((lab.has(), lab.routes.sent.len()), (MANY, MANY));
+        assert!(lab.routes.sent.iter().all(Option::is_some));
+        let Some(Target::Path(first)) = &lab.routes.sent[0] else {
+            panic!("{:?}", lab.routes.sent)
+        };
+        assert_eq!(first.link, Some(7));
+    }
+
+    #[test]
+    fn routes_that_are_replaced_while_they_are_read_are_never_sent() {
+        let mut lab = Lab::new();
+        lab.routes.set(&mut lab.control, &source(AT_ONCE, "192.0.2.1")).unwrap();
+        let has = lab.has();
+        lab.routes.set(&mut lab.control, &source(MANY, "192.0.2.2")).unwrap();
+        lab.routes.set(&mut lab.control, &source(AT_ONCE, "192.0.2.1")).unwrap();
+        assert!(!lab.routes.is_reading());
+        assert_eq!((lab.turn(true), lab.has()), ((0, false), has));
+    }
 }

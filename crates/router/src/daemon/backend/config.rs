@@ -1,6 +1,5 @@
 //! `config diff` and `config apply`: the running configuration and another one.
 
-use std::collections::HashSet;
 use std::path::Path;
 use std::time::Instant;
 
@@ -22,6 +21,7 @@ use crate::config::{Cluster, Config, Interface, Source};
 use crate::daemon::Said;
 use crate::daemon::features::{Prepared, let_go};
 use crate::daemon::lasting::Before;
+use crate::daemon::route_changes::{RouteChanges, lines};
 use crate::daemon::sources::{Configured, Sources};
 use crate::log;
 
@@ -103,8 +103,8 @@ impl Daemon {
         by: Requester,
         ready: Option<Ready>,
     ) -> Result<ConfigApplied, ApiError> {
-        let (text, now) = (wanted.document(), Instant::now());
-        let Some(Ready { config: new, features }) = ready else {
+        let now = Instant::now();
+        let Some(Ready { config: new, features, routes }) = ready else {
             let error = ApiError::new(Code::Refused, "it was not read before: try again");
             return Err(self.keep_record(wanted, error));
         };
@@ -115,17 +115,23 @@ impl Daemon {
             features.into_iter().for_each(Prepared::let_go);
             return Err(self.keep_record(wanted, error));
         }
-        let before = Before {
+        let mut before = Before {
             config: running.clone(),
             states: self.graph.features.states().clone(),
             changes: self.settings.lasting.present.clone(),
             neighbors: self.overridden(&new),
+            routes,
         };
         let redefined = redefined(&before.config, &new);
-        let changes = self.change_to(&new, features, Failing::Refused);
-        let changes = changes.map_err(|error| self.keep_record(wanted, error))?;
+        let changes = match self.change_to(&new, features, Failing::Refused, &mut before.routes) {
+            Ok(changes) => changes,
+            Err(error) => {
+                let_go((new, before));
+                return Err(self.keep_record(wanted, error));
+            }
+        };
         let lasting = &mut self.settings.lasting;
-        if changes.is_empty() && lasting.history.running_text() == text {
+        if changes.is_empty() && lasting.history.running_text() == wanted.document() {
             let number = lasting.history.running();
             lasting.restore_record();
             return Ok(ConfigApplied { number, changes, confirm_s: None });
@@ -133,16 +139,22 @@ impl Daemon {
         if wanted.confirm_s.is_none() {
             lasting.forget_saved(&redefined);
         }
-        let words: Vec<String> = changes.iter().map(ToString::to_string).collect();
-        let what = words.join("; ");
-        let entry = ConfigShown::new(&text, by.clone(), words);
-        let confirm = wanted.confirm_s.map(|seconds| (seconds, before));
+        let words = changes.iter().map(ToString::to_string);
+        let entry = ConfigShown::new(wanted.document(), by.clone(), words);
+        let what = entry.entry.changes.join("; ");
+        let confirm = match wanted.confirm_s {
+            Some(seconds) => Some((seconds, before)),
+            None => {
+                let_go(before);
+                None
+            }
+        };
         let number = self.settings.lasting.applied(entry, confirm, now);
         let (done, wait) = match wanted.confirm_s {
             Some(seconds) => ("waiting", format!(" and waits {seconds} s for its confirmation")),
             None => ("applied", String::new()),
         };
-        let words = format!("configuration {number} ({}) is applied{wait}, by {by}", text.file);
+        let words = format!("configuration {number} ({}) is applied{wait}, by {by}", wanted.file);
         self.note_configuration(number, done, &format!("by {by}: {what}"), words);
         Ok(ConfigApplied { number, changes, confirm_s: wanted.confirm_s })
     }
@@ -181,8 +193,9 @@ impl Daemon {
         new: &Config,
         features: Option<Prepared>,
         failing: Failing,
+        routes: &mut RouteChanges,
     ) -> Result<Vec<ConfigChange>, ApiError> {
-        let mut changes = self.view().running().changes(new);
+        let mut changes = self.view().running().changes(new, routes);
         // What can be refused comes first.
         let planned = match features.map(|prepared| self.plan_features(prepared)).transpose() {
             Err(error) if failing == Failing::Reported => {
@@ -327,7 +340,8 @@ impl Daemon {
         let config = self.settings.config_mut();
         let kernel = config.source.iter().filter(|source| source.kind == "kernel").cloned();
         let others = new.source.iter().filter(|source| source.kind != "kernel").cloned();
-        config.source = kernel.chain(others).collect();
+        let sources = kernel.chain(others).collect();
+        let_go(std::mem::replace(&mut config.source, sources));
         Ok(())
     }
 
@@ -362,11 +376,13 @@ impl Daemon {
 
     /// Restores the configuration before the one that waits for its confirmation.
     pub(super) fn roll_back(&mut self, reason: &str) -> Result<ConfigApplied, ApiError> {
-        let (number, after, before) = self.settings.lasting.roll_back(reason)?;
+        let (number, after, mut before) = self.settings.lasting.roll_back(reason)?;
         let prepared = self.graph.features.prepared(&before.config, before.states);
-        let changes = self.change_to(&before.config, prepared, Failing::Reported)?;
+        let routes = &mut before.routes;
+        let changes = self.change_to(&before.config, prepared, Failing::Reported, routes)?;
         self.restore_changes(before.changes);
         self.make(before.neighbors);
+        let_go((before.config, before.routes));
         let words = format!("configuration {number} is rolled back, {after} runs again: {reason}");
         self.note_configuration(number, "rolled_back", reason, words);
         Ok(ConfigApplied { number: after, changes, confirm_s: None })
@@ -377,7 +393,7 @@ impl Daemon {
         let (mut entry, before) = self.settings.lasting.confirm()?;
         let redefined = redefined(&before.config, self.settings.config());
         self.settings.lasting.forget_saved(&redefined);
-        let_go(before.states);
+        let_go(before);
         entry.running = true;
         let words = format!("configuration {} is confirmed, by {by}", entry.number);
         self.note_configuration(entry.number, "confirmed", &format!("by {by}"), words);
@@ -415,10 +431,26 @@ impl ConfigReader {
 impl Running {
     /// Differences of another configuration.
     pub(super) fn diff(&self, text: &ConfigText) -> Result<Vec<ConfigChange>, ApiError> {
-        Ok(self.changes(&self.reader.read(text)?))
+        Ok(self.changes(&self.reader.read(text)?, &mut RouteChanges::default()))
     }
 
-    fn changes(&self, new: &Config) -> Vec<ConfigChange> {
+    /// Another configuration, and the differences of its static routes.
+    pub(super) fn read(&self, text: &ConfigText) -> Result<(Config, RouteChanges), ApiError> {
+        let (mut new, mut changes) = (self.reader.read(text)?, RouteChanges::default());
+        // Lists that are one need not be compared again.
+        for source in &mut new.source {
+            let same = self.fed.iter().find(|known| known.routes == source.routes);
+            source.routes = same.map_or(source.routes.clone(), |same| same.routes.clone());
+        }
+        for step in self.steps(&new) {
+            if let Step::Again(at, source) | Step::Swap(at, source) = step {
+                changes.add(&self.fed[at].routes, &source.routes);
+            }
+        }
+        Ok((new, changes))
+    }
+
+    fn changes(&self, new: &Config, routes: &mut RouteChanges) -> Vec<ConfigChange> {
         let old = &self.config;
         let mut changes = Changes::default();
         changes.word(
@@ -458,13 +490,13 @@ impl Running {
                 Step::Swap(at, source) | Step::Reopen(at, source) => {
                     let item = title(&source);
                     changes.push(&item, Some(summary(index(at))), Some(summary(&source)), false);
-                    changes.routes(&index(at).routes, &source.routes);
+                    changes.0.extend(routes.take(&index(at).routes, &source.routes));
                 }
                 Step::Again(at, source) => {
                     // Its routes are listed one by one.
                     let (was, is) = (settings(index(at)), settings(&source));
                     changes.push_if(&title(&source), Some(was), Some(is), false);
-                    changes.routes(&index(at).routes, &source.routes);
+                    changes.0.extend(routes.take(&index(at).routes, &source.routes));
                 }
             }
         }
@@ -570,18 +602,8 @@ impl Changes {
         self.push_if(item, Some(from.to_owned()), Some(to.to_owned()), restart);
     }
 
-    fn routes(&mut self, from: &[String], to: &[String]) {
-        self.lines("fixed route", from, to);
-    }
-
     fn lines(&mut self, item: &str, from: &[String], to: &[String]) {
-        let (were, are): (HashSet<_>, HashSet<_>) = (from.iter().collect(), to.iter().collect());
-        for line in from.iter().filter(|line| !are.contains(line)) {
-            self.push(item, Some(line.clone()), None, false);
-        }
-        for line in to.iter().filter(|line| !were.contains(line)) {
-            self.push(item, None, Some(line.clone()), false);
-        }
+        self.0.extend(lines(item, from, to));
     }
 
     fn cluster(&mut self, from: Option<&Cluster>, to: Option<&Cluster>) {

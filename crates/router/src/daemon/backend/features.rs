@@ -21,6 +21,7 @@ use crate::api::source_filters::{
 };
 use crate::config::Config;
 use crate::daemon::features::Prepared;
+use crate::daemon::route_changes::RouteChanges;
 
 /// What a job prepares for a change of the configuration; empty until it is done.
 pub(in crate::daemon) type Preparing = Arc<Mutex<Option<Ready>>>;
@@ -29,6 +30,8 @@ pub(in crate::daemon) type Preparing = Arc<Mutex<Option<Ready>>>;
 pub(in crate::daemon) struct Ready {
     pub(super) config: Config,
     pub(super) features: Option<Prepared>,
+    /// Differences of its static routes from those that ran then.
+    pub(super) routes: RouteChanges,
 }
 
 impl View<'_> {
@@ -91,16 +94,16 @@ impl View<'_> {
 }
 
 impl Daemon {
-    /// Reads another configuration and makes its features: both may take long.
+    /// Reads another configuration, compares its static routes and makes its features: each may take long.
     pub(super) fn prepare(&mut self, text: ConfigText) -> Preparation {
-        let reader = self.view().config_reader();
+        let running = self.view().running();
         let beside = self.graph.features.beside(self.settings.config());
         let preparing = Preparing::default();
         let session = self.requests.preparations.open(preparing.clone());
         let job: Job<()> = Box::new(move || {
-            let config = reader.read(&text)?;
+            let (config, routes) = running.read(&text)?;
             let features = beside.prepare(&config.features)?;
-            let ready = Ready { config, features };
+            let ready = Ready { config, features, routes };
             *preparing.lock().unwrap_or_else(PoisonError::into_inner) = Some(ready);
             Ok(())
         });

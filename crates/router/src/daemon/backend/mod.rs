@@ -115,9 +115,7 @@ impl Daemon {
         }
         drop(self.requests.verifications.close_dropped());
         for preparing in self.requests.preparations.close_dropped() {
-            let ready = features::prepared(&preparing);
-            let features = ready.and_then(|ready| ready.features);
-            features.into_iter().for_each(super::features::Prepared::let_go);
+            features::prepared(&preparing).into_iter().for_each(super::features::let_go);
         }
         if !self.requests.traces.close_dropped().is_empty() {
             trace::disarm(&self.workers);

@@ -81,7 +81,7 @@ impl History {
             return;
         }
         let by = Requester::new(crate::sys::user(), Requester::daemon("").pid);
-        let mut shown = ConfigShown::new(text, by, Vec::new());
+        let mut shown = ConfigShown::new(text.clone(), by, std::iter::empty());
         shown.entry.state = ConfigState::Started;
         self.add(shown, folder);
     }
@@ -135,18 +135,24 @@ impl History {
 
     fn write(&self, at: usize, folder: Option<&StateFolder>) {
         if let Some(folder) = folder {
-            folder.write(&name(self.kept[at].entry.number), Some(json(&self.kept[at])));
+            // The document of a text of megabytes is written by the folder's thread.
+            let shown = self.kept[at].clone();
+            folder.write_made(&name(shown.entry.number), move || json(&shown));
         }
     }
 }
 
 impl ConfigShown {
     /// A configuration of this moment, not yet in the history.
-    pub(in crate::daemon) fn new(text: &ConfigText, by: Requester, changes: Vec<String>) -> Self {
+    pub(in crate::daemon) fn new(
+        text: ConfigText,
+        by: Requester,
+        changes: impl ExactSizeIterator<Item = String>,
+    ) -> Self {
         let entry = ConfigEntry {
             number: 0,
             time: rfc3339(SystemTime::now()),
-            file: text.file.clone(),
+            file: text.file,
             by,
             state: ConfigState::Applied,
             reason: None,
@@ -155,12 +161,12 @@ impl ConfigShown {
             seconds_left: None,
             changes: summary(changes),
         };
-        Self { entry, text: text.text.clone() }
+        Self { entry, text: text.text }
     }
 }
 
 /// The first changes, and how many there are more.
-fn summary(changes: Vec<String>) -> Vec<String> {
+fn summary(changes: impl ExactSizeIterator<Item = String>) -> Vec<String> {
     let more = changes.len().saturating_sub(MOST_CHANGES);
     let cut = |mut change: String| {
         if let Some((at, _)) = change.char_indices().nth(LONGEST_CHANGE) {
@@ -169,7 +175,7 @@ fn summary(changes: Vec<String>) -> Vec<String> {
         }
         change
     };
-    let first = changes.into_iter().take(MOST_CHANGES).map(cut);
+    let first = changes.take(MOST_CHANGES).map(cut);
     first.chain((more > 0).then(|| format!("and {more} more"))).collect()
 }
 
@@ -184,7 +190,7 @@ mod tests {
     fn shown(bytes: usize) -> ConfigShown {
         let text = ConfigText { file: "r.toml".into(), text: "#".repeat(bytes) };
         let changes = (0..30).map(|n| format!("{n}{}", "x".repeat(300)));
-        ConfigShown::new(&text, Requester::default(), changes.collect())
+        ConfigShown::new(text, Requester::default(), changes)
     }
 
     #[test]

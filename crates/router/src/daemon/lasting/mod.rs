@@ -18,6 +18,7 @@ use crate::api::config::{ConfigEntry, ConfigShown, ConfigState};
 use crate::api::error::{ApiError, Code};
 use crate::api::model::ConfigText;
 use crate::config::Config;
+use crate::daemon::route_changes::RouteChanges;
 
 pub(super) use history::History;
 pub(crate) use saved::Placed;
@@ -43,6 +44,8 @@ pub(super) struct Before {
     pub(super) changes: Changes,
     /// Neighbors of commands that the change sets or deletes.
     pub(super) neighbors: Vec<Placed>,
+    /// Differences of its static routes from those of the other configuration.
+    pub(super) routes: RouteChanges,
 }
 
 /// A configuration that waits for its confirmation.
@@ -147,7 +150,7 @@ impl Lasting {
     ) -> Option<impl FnOnce() -> Result<(), String> + Send + use<>> {
         let record = Unconfirmed { text, before: self.history.running_text() };
         let folder = self.folder.as_ref()?;
-        Some(folder.write_now(UNCONFIRMED, Some(json(&record))))
+        Some(folder.write_now(UNCONFIRMED, move || json(&record)))
     }
 
     /// Writes the record of this moment again, where another one was written for a change that was refused.
@@ -169,8 +172,11 @@ impl Lasting {
         confirm: Option<(u32, Before)>,
         now: Instant,
     ) -> u64 {
-        let (after, before_text) = (self.history.running(), self.history.running_text());
-        let text = ConfigText { file: entry.entry.file.clone(), text: entry.text.clone() };
+        let after = self.history.running();
+        let texts = confirm.is_some().then(|| Unconfirmed {
+            text: ConfigText { file: entry.entry.file.clone(), text: entry.text.clone() },
+            before: self.history.running_text(),
+        });
         let state = if confirm.is_some() { ConfigState::Waiting } else { ConfigState::Applied };
         entry.entry.state = state;
         let number = self.history.add(entry, self.folder.as_ref());
@@ -179,7 +185,7 @@ impl Lasting {
                 let until = now + Duration::from_secs(seconds.into());
                 self.waiting = Some(Waiting { number, after, seconds, until, before });
                 // It is written already.
-                self.unconfirmed = Some(Unconfirmed { text, before: before_text });
+                self.unconfirmed = texts;
             }
             None if self.unconfirmed.is_some() => self.record(None),
             None => {}

@@ -158,7 +158,8 @@ impl Saved {
         &self,
         folder: &StateFolder,
     ) -> impl FnOnce() -> Result<(), String> + Send + use<> {
-        folder.write_now(FILE, Some(self.text()))
+        let text = self.text();
+        folder.write_now(FILE, || text)
     }
 
     /// Has the file written with what the next flush waits for.

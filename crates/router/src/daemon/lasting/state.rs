@@ -24,10 +24,13 @@ const LONGEST_TURN: Duration = Duration::from_secs(2);
 /// Where a result goes: why something could not be written.
 type Done = Sender<Result<(), String>>;
 
+/// Content of a file, which the thread makes: a long document takes a while.
+type Text = Box<dyn FnOnce() -> String + Send>;
+
 /// What the thread is to do.
 enum Order {
     /// Write a file, or delete it where there is no text. Without somebody who waits for it an error is kept.
-    File { name: String, text: Option<String>, done: Option<Done> },
+    File { name: String, text: Option<Text>, done: Option<Done> },
     /// Forget errors that were kept: a change begins.
     Begin,
     /// Report the first error of a file that was kept.
@@ -98,7 +101,7 @@ impl StateFolder {
         let state =
             Self { path: path.to_owned(), _lock: lock, orders, errors, thread: Some(thread) };
         // Whether it can be written shows now, and not at the first change.
-        let probe = state.write_now("format", Some("1\n".to_owned()));
+        let probe = state.write_now("format", || "1\n".to_owned());
         probe().map_err(io::Error::other)?;
         Ok(state)
     }
@@ -132,16 +135,23 @@ impl StateFolder {
 
     /// Has a file written, or deleted where there is no text. An error is a message: [`StateFolder::take_errors`].
     pub(super) fn write(&self, name: &str, text: Option<String>) {
+        let text = text.map(|text| -> Text { Box::new(|| text) });
         self.order(Order::File { name: name.to_owned(), text, done: None });
     }
 
-    /// Has a file written or deleted; what this returns waits until that is done.
-    pub(super) fn write_now(
+    /// Has a file written with what `make` returns, which the thread calls.
+    pub(super) fn write_made(&self, name: &str, make: impl FnOnce() -> String + Send + 'static) {
+        self.order(Order::File { name: name.to_owned(), text: Some(Box::new(make)), done: None });
+    }
+
+    /// Has a file written with what `make` returns, which the thread calls; what this returns waits until that is done.
+    pub(super) fn write_now<F: FnOnce() -> String + Send + 'static>(
         &self,
         name: &str,
-        text: Option<String>,
-    ) -> impl FnOnce() -> Result<(), String> + Send + use<> {
+        make: F,
+    ) -> impl FnOnce() -> Result<(), String> + Send + use<F> {
         let (done, result) = mpsc::channel();
+        let text: Option<Text> = Some(Box::new(make));
         self.order(Order::File { name: name.to_owned(), text, done: Some(done) });
         result_of(result)
     }
@@ -205,7 +215,7 @@ fn carry_out(folder: &Path, queue: &Receiver<Order>, errors: &Mutex<Vec<String>>
         };
         let path = folder.join(&name);
         let written = match text {
-            Some(text) => whole(&path, &text).and_then(|()| sync(folder)),
+            Some(text) => whole(&path, &text()).and_then(|()| sync(folder)),
             None => match fs::remove_file(&path) {
                 Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
                 Err(error) => Err(format!("{}: {error}", path.display())),
@@ -269,14 +279,14 @@ mod tests {
         assert!(refused.contains("another daemon has it"), "{refused}");
         folder.write("config-2", Some("two".into()));
         folder.write("config-1", Some("one".into()));
-        folder.write_now("config-3", Some("three".into()))().unwrap();
+        folder.write_now("config-3", || "three".into())().unwrap();
         assert_eq!(folder.names("config-"), ["config-1", "config-2", "config-3"]);
         folder.flush()().unwrap();
         assert!(path.join("config-2").exists());
         folder.write("config-2", None);
         folder.write("none", None);
         folder.write("no/folder", Some(String::new()));
-        let failed = folder.write_now("no/folder", Some(String::new()))().unwrap_err();
+        let failed = folder.write_now("no/folder", String::new)().unwrap_err();
         assert!(failed.contains("no/folder: No such file"), "{failed}");
         // Who waits for all gets the error, once.
         let failed = folder.flush()().unwrap_err();

@@ -1,5 +1,5 @@
 //! How long turns of the control thread take while a large table is loaded, changes, is built anew and verified, while
-//! interfaces come and go, and while files of a configuration are applied; and how soon a change is visible beside builds,
+//! interfaces come and go, and while files and static routes of a configuration are applied; and how soon a change is visible beside builds,
 //! comparisons and changes without an end. (An interface that comes or goes has the kernel's lock of all interfaces for tens
 //! of ms, which requests of the router wait for.)
 //!
@@ -29,6 +29,8 @@ const SHARED_P99_MS: f64 = 50.0;
 /// Routes of the table in the tests, and of tables in files.
 const ROUTES: u32 = 50_000;
 const IN_FILES: u32 = 100_000;
+/// Static routes of two configurations of 100,000 each, which share half of theirs.
+const STATIC: u32 = 150_000;
 /// Peers that send changes without an end.
 const PEERS: usize = 6;
 /// Longest time until a route of a command is visible beside changes without an end.
@@ -208,6 +210,106 @@ fn a_table_in_a_file_is_applied_and_exchanged_without_a_stall() {
     // It is taken away.
     apply(&empty);
     no_long_turn(&router, "no file");
+    let verified: Value = router.ask("fib verify");
+    assert_eq!(verified["mismatches"], 0, "{verified}");
+    router.stop();
+}
+
+#[test]
+fn static_routes_are_applied_exchanged_and_rolled_back_without_a_stall() {
+    let Some(line) = Line::new(&[]) else { return };
+    let r = &line.router;
+    let folder = Folder::new(&format!("{r}-static"));
+    let mut prefixes = prefixes(STATIC);
+    prefixes.truncate(STATIC as usize);
+    let third = prefixes.len() / 3;
+    // The middle third is in both.
+    let [first, second] = [&prefixes[..2 * third], &prefixes[third..]].map(|part| {
+        let lines = part.iter().zip((2..10).cycle());
+        let lines = lines.map(|(prefix, n)| format!("\"{prefix} via 10.0.2.{n}\",\n"));
+        format!("[[source]]\nkind = \"fixed\"\nroutes = [\n{}]\n", lines.collect::<String>())
+    });
+    let configuration = |name: &str, more: &str| {
+        folder.write(name, &format!("[[source]]\nkind = \"kernel\"\n{more}"))
+    };
+    let file = configuration("router.toml", "");
+    let router = Router::start(r, &format!("--state {} {file}", folder.file("state")), 2);
+    let apply = |name: &str, more: &str, words: &str| {
+        let path = configuration(name, more);
+        let began = Instant::now();
+        let _: Value = router.ask(&format!("config apply {path}{words}"));
+        println!("{name}{words} is applied in {:.1?}", began.elapsed());
+    };
+    let of = |at: usize| (address_in(&prefixes[at]), prefixes[at].to_string());
+    let (only_first, middle, last) = (of(0), of(third + third / 2), of(prefixes.len() - 1));
+    let gone = |(address, _): &(String, String)| {
+        let until = Instant::now() + patience(Duration::from_secs(60));
+        while found(r, address).is_some() {
+            assert!(Instant::now() < until, "{address}: its route stays");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+
+    apply("first.toml", &first, "");
+    // The reply comes once packets follow all of them.
+    follows(&router, &only_first);
+    follows(&router, &middle);
+    no_long_turn(&router, "static routes");
+
+    // Routes that both configurations have are there at every moment.
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let looks = scope.spawn(|| {
+            let mut looks = 0;
+            while !ended.load(Ordering::Relaxed) {
+                assert_eq!(found(r, &middle.0).as_ref(), Some(&middle.1));
+                looks += 1;
+            }
+            looks
+        });
+        let end = End(&ended);
+        apply("second.toml", &second, "");
+        follows(&router, &last);
+        drop(end);
+        println!("{} looks meanwhile", looks.join().expect("the route is there"));
+    });
+    gone(&only_first);
+    no_long_turn(&router, "other static routes");
+
+    // A source behind the routes that cannot be opened refuses all: the routes stay, and no other is sent.
+    let unopened = "[[source]]\nkind = \"fpm\"\nlisten = \"/proc/none/fpm.sock\"\n";
+    let refused = configuration("refused.toml", &format!("{first}{unopened}"));
+    let words = format!("{} config apply {refused}", program().expect("it runs").display());
+    let refused = exec(r, &words);
+    assert!(!refused.status.success(), "{refused:?}");
+    follows(&router, &last);
+    assert_eq!(found(r, &only_first.0), None);
+    no_long_turn(&router, "a refused configuration");
+
+    // What is not confirmed is rolled back.
+    apply("first.toml", &first, " --confirm 600");
+    follows(&router, &only_first);
+    no_long_turn(&router, "static routes to confirm");
+    let rolled_back: Value = router.ask("config rollback");
+    let changes = rolled_back["changes"].as_array().expect("a list");
+    assert_eq!(changes.len(), 2 * third, "those of the middle are in both: {}", changes[0]);
+    follows(&router, &last);
+    gone(&only_first);
+    no_long_turn(&router, "a rollback");
+
+    // The file of the run is read again.
+    configuration("router.toml", &first);
+    router.signal("HUP");
+    router.wait_for("to read the file again", |said| {
+        said.iter().any(|line| line.contains("router.toml read again:"))
+    });
+    follows(&router, &only_first);
+    gone(&last);
+    no_long_turn(&router, "a reload");
+
+    apply("empty.toml", "", "");
+    gone(&middle);
+    no_long_turn(&router, "no static routes");
     let verified: Value = router.ask("fib verify");
     assert_eq!(verified["mismatches"], 0, "{verified}");
     router.stop();

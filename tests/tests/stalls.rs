@@ -113,7 +113,9 @@ fn found(namespace: &str, address: &str) -> Option<String> {
     // It fails where there is no route.
     let answer = exec(namespace, &format!("{} route get {address} --json", program.display()));
     let answer: Value = serde_json::from_slice(&answer.stdout).expect("the answer is JSON");
-    (answer["nexthop"] != 0).then(|| answer["prefix"].as_str().expect("a prefix").to_owned())
+    // Its route may be withdrawn and still in the lookup table.
+    let prefix = answer["prefix"].as_str().unwrap_or("withdrawn");
+    (answer["nexthop"] != 0).then(|| prefix.to_owned())
 }
 
 /// Asserts that packets to an address follow the route of this prefix.

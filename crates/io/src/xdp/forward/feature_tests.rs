@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fingerpost_lpm::testing::Rng;
-use fingerpost_route::{Forwarding, PortTable, UrpfMode};
+use fingerpost_route::{Forwarding, ForwardingAction, PortTable, UrpfMode};
 
 use super::tests::{Lab, conserved, own};
 use super::*;
@@ -205,6 +205,39 @@ fn features_do_what_the_graph_does() {
     testing::in_namespace(|| {
         let [here, there] = every_feature(&Lab::new());
         assert_eq!(here, there);
+    });
+}
+
+/// A source behind another VRF has a route, which is by no interface of this one. Packets that are led there are the graph's.
+#[test]
+fn routes_into_a_vrf_count_for_urpf_and_lead_to_the_graph() {
+    testing::in_namespace(|| {
+        let lab = Lab::new();
+        let Forwarding { v4, v6, hops, .. } = &lab.topology.forwarding;
+        let [behind4, behind6] = ["172.24.0.5", "2001:db8:c00::7"];
+        let addr4: std::net::Ipv4Addr = behind4.parse().unwrap();
+        let addr6: std::net::Ipv6Addr = behind6.parse().unwrap();
+        for id in [v4.lookup(addr4.to_bits()), v6.lookup(addr6.to_bits())] {
+            hops.set_hop(id, ForwardingAction::Vrf(lab.topology.port("wan")));
+        }
+        compare(&lab, &Features::default(), &Features::default(), udp);
+        for (name, action) in [("strict", XDP_DROP), ("loose", XDP_REDIRECT)] {
+            let program = lab.forwarder.tester(lab.topology.port(name)).unwrap();
+            for mut frame in [
+                frame_v4(behind4, "198.51.100.7", 64, 17, &[0; 40]),
+                frame_v6(behind6, "2001:db8:180::9", 64, 17, &[0; 40]),
+            ] {
+                frame[..6].copy_from_slice(&lab.topology.mac(name).0);
+                assert_eq!(program.test(&frame).unwrap().action.cast_signed(), action, "{name}");
+            }
+        }
+        for mut frame in [
+            frame_v4("10.1.0.2", behind4, 64, 17, &[0; 40]),
+            frame_v6("2001:db8:1::2", behind6, 64, 17, &[0; 40]),
+        ] {
+            frame[..6].copy_from_slice(&lab.topology.mac("lan").0);
+            assert_eq!(lab.left(&frame), LeftAlone::Verdict);
+        }
     });
 }
 

@@ -75,7 +75,7 @@ impl Lab {
     }
 
     /// Sends a frame with that tag through the program of the first port, which leaves it alone. Returns why.
-    fn left(&self, frame: &[u8]) -> LeftAlone {
+    pub(super) fn left(&self, frame: &[u8]) -> LeftAlone {
         let reasons = || self.forwarder.left_alone().unwrap();
         let before = reasons();
         let answer = self.forwarder.tester(0).unwrap().test(frame).unwrap();

@@ -529,24 +529,42 @@ impl Batch {
     /// since nothing is looked up or checked twice for a packet.
     #[inline(always)]
     pub fn each(&mut self, visit: impl FnMut(usize, View<'_>)) {
-        self.walk::<false>(0, visit);
+        self.walk::<false>(0..self.len.min(BATCH), visit);
+    }
+
+    /// [`Self::each`] of these packets, in their order. Numbers that no packet has are skipped.
+    #[inline(always)]
+    pub fn each_of(
+        &mut self,
+        which: impl IntoIterator<Item = usize>,
+        visit: impl FnMut(usize, View<'_>),
+    ) {
+        self.walk::<false>(which, visit);
     }
 
     /// Visits each packet and prefetches the first line of a later frame: for the first that
     /// reads them.
     #[inline(always)]
     pub fn each_ahead(&mut self, visit: impl FnMut(usize, View<'_>)) {
-        self.walk::<true>(0, visit);
+        self.walk::<true>(0..self.len.min(BATCH), visit);
     }
 
     #[inline(always)]
-    fn walk<const AHEAD: bool>(&mut self, first: usize, mut visit: impl FnMut(usize, View<'_>)) {
+    fn walk<const AHEAD: bool>(
+        &mut self,
+        which: impl IntoIterator<Item = usize>,
+        mut visit: impl FnMut(usize, View<'_>),
+    ) {
         let place = self.pool.place();
         // At most `BATCH`, but the compiler does not know it.
         let len = self.len.min(BATCH);
         // A copy of its own can stay in a register: what is written into frames might else be it.
         let mut labeled = self.labeled;
-        for i in first..len {
+        for i in which {
+            // Of a whole batch only its end, so that nothing is checked a packet.
+            if i >= len {
+                continue;
+            }
             if AHEAD {
                 // Past the end there is an older frame, which does no harm.
                 prefetch_at(place.of(self.slots[(i + FRAMES_AHEAD) % BATCH]));
@@ -590,7 +608,7 @@ impl Batch {
         }
         self.meta[first..self.len].fill(Meta::default());
         self.labels[first..self.len].fill(0);
-        self.walk::<false>(first, |_, one| visit(one.frame));
+        self.walk::<false>(first..self.len.min(BATCH), |_, one| visit(one.frame));
         self.len - first
     }
 

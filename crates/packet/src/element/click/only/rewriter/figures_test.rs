@@ -35,10 +35,11 @@ fn batches(
         let mut session = config.table.session();
         hashes.clear();
         hashes.extend(batch.iter().map(|&id| session.hash(&config.key(PROTOCOL_UDP, id))));
-        if let Some(shard) = session.only() {
-            slots.clear();
-            slots.extend(hashes.iter().map(|&hash| shard.slots(hash)));
-            hashes.iter().zip(&slots).for_each(|(&hash, &slots)| _ = shard.ahead(slots, hash));
+        let (parts, shard) = (session.parts(), session.shard(0));
+        slots.clear();
+        slots.extend(hashes.iter().map(|&hash| shard.slots(hash)));
+        for (&hash, &slots) in hashes.iter().zip(&slots) {
+            shard.ahead(shard.number(slots, hash), parts);
         }
         for (&id, &hash) in batch.iter().zip(&hashes) {
             each(&mut session, hash, id);

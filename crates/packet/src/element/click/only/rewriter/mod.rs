@@ -19,6 +19,7 @@ mod icmp;
 mod mapper;
 pub(super) mod packet;
 pub(super) mod pattern;
+mod stages;
 mod table;
 mod tcp;
 
@@ -32,17 +33,18 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use crate::element::support::setting::value;
-use crate::frame::wire::IP4_BYTES;
 use crate::frame::wire::icmp::PROTOCOL_ICMP;
 use crate::frame::wire::protocol::{TCP as PROTOCOL_TCP, UDP as PROTOCOL_UDP};
-use crate::frame::{BATCH, Batch, DropReason, Hop, View};
+use crate::frame::{Batch, DropReason, Hop};
 use crate::graph::{Context, Element, ElementClass, Made, Setup};
 use crate::handler::Handler;
 use crate::language::{Arg, ClassSpec, ConfigError, Problems, Value};
 
 use mapper::Mapper;
+use packet::{FIN, FLAGS, RST};
 use pattern::{Choice, FlowId, Pattern};
-use table::{Flow, Found, Key, Session, Shard, Table, Times};
+use stages::{Ahead, Stages};
+use table::{Flow, Found, Key, Session, Table, Times};
 
 pub(crate) const IP: ElementClass = class("IPRewriter", |setup| configure(setup, Kind::Ip));
 pub(crate) const UDP: ElementClass = class("UDPRewriter", |setup| configure(setup, Kind::Udp));
@@ -166,7 +168,7 @@ pub(super) struct Core {
 struct Config {
     /// That of another rewriter where they share their capacity.
     table: Arc<Table>,
-    owner: u32,
+    owner: u16,
     kind: Kind,
     /// Inputs that packets have, and the patterns of mappers behind them.
     inputs: Vec<Input>,
@@ -293,7 +295,8 @@ fn configure(setup: &mut Setup<'_>, kind: Kind) -> Result<Made, ConfigError> {
     }
     let config = Config {
         table,
-        owner: u32::try_from(setup.number()).unwrap_or(u32::MAX),
+        // Nodes of a graph have numbers of 16 bits.
+        owner: u16::try_from(setup.number()).unwrap_or(u16::MAX),
         kind,
         outputs: inputs.iter().map(Input::outputs).collect(),
         inputs,
@@ -315,12 +318,7 @@ fn configure(setup: &mut Setup<'_>, kind: Kind) -> Result<Made, ConfigError> {
             {
                 config.table.use_workers(core.workers.fetch_add(1, Relaxed) + 1);
             }
-            Rewriter {
-                core,
-                outputs,
-                ahead: Box::new([Ahead::default(); BATCH]),
-                special: Vec::with_capacity(BATCH),
-            }
+            Rewriter { core, outputs, stages: Stages::default() }
         }
     });
     Ok(handled(made, &core))
@@ -528,7 +526,7 @@ fn flow_text(flow: &Flow) -> String {
         let addr = Ipv4Addr::from_bits;
         format!("({}, {}, {}, {})", addr(id.src), id.sport, addr(id.dst), id.dport)
     };
-    format!("{} => {} [{}]\n", ends(flow.from), ends(flow.to), flow.packets)
+    format!("{} => {} [{}]\n", ends(flow.from()), ends(flow.to(false)), flow.packets)
 }
 
 /// What a packet becomes.
@@ -558,57 +556,10 @@ impl Config {
         Key { owner: self.owner, protocol: if self.kind.has_ports() { protocol } else { 0 }, id }
     }
 
-    /// Whether plain packets are changed by [`packet::rewrite_plain`]: of UDP, and of TCP.
+    /// Whether plain packets are changed in [`Stages`]: of UDP, and of TCP.
     fn plain(&self) -> [bool; 2] {
         let ports = self.kind.has_ports();
         [PROTOCOL_UDP, PROTOCOL_TCP].map(|protocol| ports && self.kind.is_for(protocol))
-    }
-
-    /// What is known of a packet that is not plain.
-    fn other_ends(&self, frame: &[u8], network: usize) -> Ahead {
-        let read = packet::ends(frame, network, self.kind.has_ports());
-        match read.filter(|(protocol, _)| self.kind.is_for(*protocol)) {
-            Some((protocol, id)) => {
-                let hash = self.table.hash(&self.key(protocol, id));
-                Ahead { hash, id, likely: 0, protocol, shape: Shape::Other }
-            }
-            None => Ahead::default(),
-        }
-    }
-
-    /// Output of a plain packet of a known flow, which is rewritten: what nearly all packets are, in few steps. `None`
-    /// leaves it to [`Work::one`], with nothing changed.
-    #[inline(always)]
-    fn rewrite_plain(
-        &self,
-        shard: &mut Shard,
-        one: &mut View<'_>,
-        ahead: &Ahead,
-        now_ns: u64,
-    ) -> Option<u16> {
-        let Ahead { id, protocol, .. } = *ahead;
-        if ahead.shape != Shape::Plain {
-            return None;
-        }
-        let key = Key { owner: self.owner, protocol, id };
-        let (flow, reply) = shard.likely(ahead.likely, &key, now_ns)?;
-        let output = self.outputs.get(usize::from(flow.input))?[usize::from(reply)];
-        let ip = one.frame.get_mut(usize::from(one.meta.network)..)?;
-        let flags = if protocol == PROTOCOL_TCP { *ip.get(IP4_BYTES + FLAGS)? } else { 0 };
-        if !flow.is_settled(reply) || flags & (FIN | RST) != 0 {
-            return None;
-        }
-        let to = if reply { flow.from.reverse() } else { flow.to };
-        if !packet::rewrite_plain(ip, protocol, to, flow.sums, reply) {
-            return None;
-        }
-        flow.count(reply);
-        flow.see(now_ns);
-        one.meta.hop = Hop::NONE;
-        if reply && self.reply_paint {
-            one.meta.paint = flow.reply_anno;
-        }
-        Some(output)
     }
 
     /// How long a flow stays, by what is known of it.
@@ -628,8 +579,7 @@ impl Config {
     /// What a flow's packet becomes.
     #[inline]
     fn change(&self, session: &mut Session<'_>, found: Found, id: FlowId) -> Change {
-        let flow = session.flow(found);
-        let to = if found.reply { flow.from.reverse() } else { flow.to };
+        let to = session.flow(found).to(found.reply);
         // Of flows that are known by one address the other stays.
         let to = match (self.kind, found.reply) {
             (Kind::Addr, false) => FlowId { src: to.src, ..id },
@@ -742,74 +692,8 @@ impl Config {
 struct Rewriter {
     core: Option<Arc<Core>>,
     outputs: u32,
-    ahead: Box<[Ahead; BATCH]>,
-    /// Packets of the batch that are to be looked at more closely.
-    special: Vec<usize>,
+    stages: Stages,
 }
-
-/// What is known of a packet before the first of its batch is looked up.
-#[derive(Clone, Copy, Default)]
-struct Ahead {
-    hash: u64,
-    id: FlowId,
-    /// Where its flow likely is; until then, where the index has it.
-    likely: u32,
-    protocol: u8,
-    shape: Shape,
-}
-
-/// How the ends of a packet were read.
-#[derive(Clone, Copy, PartialEq, Eq, Default)]
-enum Shape {
-    /// It has none that the rewriter changes.
-    #[default]
-    None,
-    /// Shape of nearly all: see [`packet::plain_ends`].
-    Plain,
-    Other,
-}
-
-impl Ahead {
-    fn known(&self) -> Option<(u8, FlowId)> {
-        (self.shape != Shape::None).then_some((self.protocol, self.id))
-    }
-}
-
-/// Reads the ends of the packets of a batch; what lookups read is prefetched, first of the index, then of the flows.
-fn read_ahead(
-    ahead: &mut [Ahead; BATCH],
-    config: &Config,
-    session: &mut Session<'_>,
-    batch: &mut Batch,
-) {
-    let (table, [udp, tcp]) = (&*config.table, config.plain());
-    let shard = session.only();
-    let len = batch.len().min(BATCH);
-    batch.each(|i, one| {
-        let network = one.meta.network.into();
-        let mut read = match packet::plain_ends(one.frame, network) {
-            Some((protocol, id)) if if protocol == PROTOCOL_TCP { tcp } else { udp } => {
-                let hash = table.hash(&Key { owner: config.owner, protocol, id });
-                Ahead { hash, id, likely: 0, protocol, shape: Shape::Plain }
-            }
-            _ => config.other_ends(one.frame, network),
-        };
-        if let Some(shard) = &shard {
-            read.likely = shard.slots(read.hash);
-        }
-        ahead[i] = read;
-    });
-    if let Some(shard) = shard {
-        ahead[..len].iter_mut().for_each(|one| one.likely = shard.ahead(one.likely, one.hash));
-    }
-}
-
-/// Flags of TCP that close a direction, and that reset both.
-const FIN: u8 = 1;
-const RST: u8 = 4;
-
-/// Where the flags of a TCP header are.
-const FLAGS: usize = 13;
 
 /// A rewriter at work on a batch.
 struct Work<'a> {
@@ -887,21 +771,12 @@ impl Element for Rewriter {
             return;
         };
         let (now_ns, mut session) = (cx.now_ns, config.table.session());
-        let Self { outputs, ahead, special, .. } = self;
-        read_ahead(ahead, config, &mut session, batch);
-        match session.only() {
-            Some(shard) => batch.each(|i, mut one| {
-                match config.rewrite_plain(shard, &mut one, &ahead[i], now_ns) {
-                    Some(output) if u32::from(output) < *outputs => one.output(output),
-                    _ => special.push(i),
-                }
-            }),
-            None => special.extend(0..batch.len()),
-        }
+        let Self { outputs, stages, .. } = self;
+        stages.run(config, &mut session, batch, now_ns);
         // In their order, so that packets behind the first of a new flow find it.
         let mut work = Work { core, config, session, input, now_ns };
-        for i in special.drain(..) {
-            match work.one(batch, i, &ahead[i]) {
+        for i in stages.special.drain(..) {
+            match work.one(batch, i, &stages.ahead[i]) {
                 Ok(output) if u32::from(output) < *outputs => batch.output(i, output),
                 Ok(_) => batch.discard(i, DropReason::Unmatched),
                 Err(reason) => batch.discard(i, reason),

@@ -33,10 +33,10 @@ pub(super) fn ends(frame: &[u8], network: usize, ports: bool) -> Option<(u8, Flo
 /// Bytes of a plain packet that are read: up to the end of a UDP header.
 const PLAIN_BYTES: usize = IP4_BYTES + 8;
 
-/// [`ends`] of a packet as nearly all are: TCP or UDP behind an IPv4 header without options, and no later fragment. `None`
-/// leaves the others to it.
+/// [`ends`] of a packet as nearly all are, as [`FlowId::words`]: TCP or UDP behind an IPv4 header without options, and no
+/// later fragment. `None` leaves the others to it.
 #[inline(always)]
-pub(super) fn plain_ends(frame: &[u8], network: usize) -> Option<(u8, FlowId)> {
+pub(super) fn plain_ends(frame: &[u8], network: usize) -> Option<(u8, (u64, u32))> {
     let head: &[u8; PLAIN_BYTES] = frame.get(network..)?.first_chunk()?;
     let ip = Ip4::at(head, 0)?;
     let protocol = ip.protocol();
@@ -44,10 +44,11 @@ pub(super) fn plain_ends(frame: &[u8], network: usize) -> Option<(u8, FlowId)> {
         ip.is_plain() & ((protocol == UDP) | (protocol == TCP)) & (ip.total_len() >= PLAIN_BYTES);
     let ports = u32::from_be_bytes([head[20], head[21], head[22], head[23]]);
     let addrs = u64::from(ip.src()) << 32 | u64::from(ip.dst());
-    plain.then_some((protocol, FlowId::of_words((addrs, ports))))
+    plain.then_some((protocol, (addrs, ports)))
 }
 
-/// What the change of a flow's ends adds to the sums under the checksums of its packets (RFC 1624, equation 3).
+/// What the change of a flow's ends adds to the sums under the checksums of its packets (RFC 1624, equation 3), as packets
+/// have it: sums of ones' complement are the same in both orders of bytes (RFC 1071, 2 (B)).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Sums {
     /// Sum of the addresses alone.
@@ -61,36 +62,49 @@ impl Sums {
         let ((addrs, ports), (new_addrs, new_ports)) = (from.words(), to.words());
         let ip = halves(!addrs) + halves(new_addrs);
         let transport = ip + u64::from(!ports) + u64::from(new_ports);
-        Self { ip: fold(ip), transport: fold(transport) }
+        Self { ip: fold(ip).to_be(), transport: fold(transport).to_be() }
     }
 
-    /// Sums of packets of the other direction.
+    /// Those of packets of a direction.
     #[inline(always)]
-    fn reverse(self) -> Self {
-        Self { ip: !self.ip, transport: !self.transport }
+    fn of(self, reply: bool) -> Self {
+        let reverse = u16::from(reply).wrapping_neg();
+        Self { ip: self.ip ^ reverse, transport: self.transport ^ reverse }
     }
 }
 
-/// [`rewrite`] of a packet that [`plain_ends`] has read, of this protocol, or of a reply; false where it is too short for that.
+/// Where the flags of a TCP header are, and those that close a direction and reset both.
+pub(super) const FLAGS: usize = 13;
+pub(super) const FIN: u8 = 1;
+pub(super) const RST: u8 = 4;
+
+/// [`rewrite`] of a packet that [`plain_ends`] has read, of this protocol, to ends as [`FlowId::words`]. False, with nothing
+/// changed, where it is too short for that, or has flags that end its flow.
 #[inline(always)]
 pub(super) fn rewrite_plain(
     ip: &mut [u8],
     protocol: u8,
-    to: FlowId,
+    (addrs, ports): (u64, u32),
     sums: Sums,
     reply: bool,
 ) -> bool {
-    let at = IP4_BYTES + if protocol == TCP { 16 } else { 6 };
-    let Some(sum) = word(ip, at) else { return false };
-    let sums = if reply { sums.reverse() } else { sums };
-    // UDP may have none.
-    if protocol != UDP || sum != 0 {
-        put(ip, at, sent(protocol, after(sum, sums.transport)));
+    let sums = sums.of(reply);
+    if protocol == TCP {
+        let Some(head) = ip.first_chunk_mut::<{ IP4_BYTES + 18 }>() else { return false };
+        if head[IP4_BYTES + FLAGS] & (FIN | RST) != 0 {
+            return false;
+        }
+        let sum = after([head[36], head[37]], sums.transport);
+        head[36..38].copy_from_slice(&sum.to_ne_bytes());
     }
     let Some(head) = ip.first_chunk_mut::<PLAIN_BYTES>() else { return false };
-    let sum = u16::from_be_bytes([head[10], head[11]]);
-    head[10..12].copy_from_slice(&after(sum, sums.ip).to_be_bytes());
-    let (addrs, ports) = to.words();
+    // UDP may have none.
+    if protocol == UDP && head[26..28] != [0; 2] {
+        let sum = sent(UDP, after([head[26], head[27]], sums.transport));
+        head[26..28].copy_from_slice(&sum.to_ne_bytes());
+    }
+    let sum = after([head[10], head[11]], sums.ip);
+    head[10..12].copy_from_slice(&sum.to_ne_bytes());
     head[12..20].copy_from_slice(&addrs.to_be_bytes());
     head[20..24].copy_from_slice(&ports.to_be_bytes());
     true
@@ -109,10 +123,10 @@ fn fold(sum: u64) -> u16 {
     ((sum >> 16) + (sum & 0xffff)) as u16
 }
 
-/// A checksum after the sum under it has changed.
+/// A checksum after the sum under it has changed, as packets have it.
 #[inline(always)]
-fn after(checksum: u16, change: u16) -> u16 {
-    let (sum, carry) = (!checksum).overflowing_add(change);
+fn after(checksum: [u8; 2], change: u16) -> u16 {
+    let (sum, carry) = (!u16::from_ne_bytes(checksum)).overflowing_add(change);
     !(sum + u16::from(carry))
 }
 
@@ -255,7 +269,15 @@ mod tests {
             let mut packet = packet;
             put(&mut packet, 26, sum);
             match plain {
-                true => drop(rewrite_plain(&mut packet, UDP, to, Sums::new(from, to), false)),
+                true => {
+                    assert!(rewrite_plain(
+                        &mut packet,
+                        UDP,
+                        to.words(),
+                        Sums::new(from, to),
+                        false
+                    ));
+                }
                 false => rewrite(&mut packet, from, to, true),
             }
             word(&packet, 26).unwrap()
@@ -288,12 +310,15 @@ mod tests {
             bytes[26..28].copy_from_slice(&sums);
             bytes[36..38].copy_from_slice(&sums);
             if let Some(plain) = plain_ends(&bytes[..len], 0) {
-                prop_assert_eq!(Some(plain), ends(&bytes[..len], 0, true));
-                prop_assert_eq!(plain, (protocol, from));
+                prop_assert_eq!(Some((protocol, from)), ends(&bytes[..len], 0, true));
+                prop_assert_eq!(plain, (protocol, from.words()));
                 let mut other = bytes;
                 let known = if reply { (to.reverse(), from.reverse()) } else { (from, to) };
                 let sums = Sums::new(known.0, known.1);
-                if rewrite_plain(&mut bytes[..len], protocol, to, sums, reply) {
+                let closes = protocol == TCP && bytes[33] & (FIN | RST) != 0;
+                let done = rewrite_plain(&mut bytes[..len], protocol, to.words(), sums, reply);
+                prop_assert_eq!(done, protocol == UDP || len >= 38 && !closes);
+                if done {
                     rewrite(&mut other[..len], from, to, true);
                 }
                 // Two sums are one, of which this may have either.

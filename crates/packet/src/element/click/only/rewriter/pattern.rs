@@ -24,7 +24,7 @@ pub(crate) struct FlowId {
 
 impl FlowId {
     /// Source and destination address in a word, and the ports in another, the source above the destination.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn words(self) -> (u64, u32) {
         let addrs = u64::from(self.src) << 32 | u64::from(self.dst);
         (addrs, u32::from(self.sport) << 16 | u32::from(self.dport))
@@ -40,6 +40,13 @@ impl FlowId {
             sport: (ports >> 16) as u16,
             dport: ports as u16,
         }
+    }
+
+    /// [`Self::words`] of packets of the other direction.
+    #[inline(always)]
+    pub(crate) fn reverse_words(self) -> (u64, u32) {
+        let (addrs, ports) = self.words();
+        (addrs.rotate_left(32), ports.rotate_left(16))
     }
 
     /// Ends of packets of the other direction.

@@ -37,6 +37,7 @@ pub(crate) use flow::{Flow, Key, Times};
 use super::lock;
 use super::pattern::FlowId;
 use super::tcp::Deltas;
+use flow::NONE;
 use full::Full;
 pub(crate) use shard::Shard;
 
@@ -45,7 +46,7 @@ const CAPACITY: usize = 1 << 20;
 
 /// Parts for each worker, where there are several.
 const SHARDS: usize = 4;
-const MOST_SHARDS: usize = 64;
+pub(crate) const MOST_PARTS: usize = 64;
 
 /// Locks for adding flows, by destination.
 const MAKERS: usize = 64;
@@ -132,24 +133,24 @@ impl Table {
     }
 
     /// All flows of an owner.
-    pub(crate) fn each(&self, owner: u32, visit: &mut dyn FnMut(&Flow)) {
+    pub(crate) fn each(&self, owner: u16, visit: &mut dyn FnMut(&Flow)) {
         for shard in self.shards.get().into_iter().flatten() {
             let shard = lock(shard);
             shard
                 .each()
                 .map(|(_, flow)| flow)
-                .filter(|flow| flow.owner == owner)
+                .filter(|flow| flow.key().owner == owner)
                 .for_each(&mut *visit);
         }
     }
 
     /// Ends all flows of an owner.
-    pub(crate) fn clear(&self, owner: u32) {
+    pub(crate) fn clear(&self, owner: u16) {
         let shards = self.shards.get().map_or(0, |shards| shards.len());
         let mut session = self.session();
         for number in 0..shards {
             let shard = session.shard(number);
-            let of = |(at, flow): (u32, &Flow)| (flow.owner == owner).then_some(at);
+            let of = |(at, flow): (u32, &Flow)| (flow.key().owner == owner).then_some(at);
             let flows: Vec<u32> = shard.each().filter_map(of).collect();
             flows.into_iter().for_each(|at| session.remove_at(number, at));
         }
@@ -160,14 +161,14 @@ impl Table {
         let shards = self.shards.get_or_init(|| {
             let count = match self.workers.load(Relaxed) {
                 0 | 1 => 1,
-                workers => (workers * SHARDS).next_power_of_two().min(MOST_SHARDS),
+                workers => (workers * SHARDS).next_power_of_two().min(MOST_PARTS),
             };
             (0..count).map(|_| Mutex::default()).collect()
         });
         Session {
             table: self,
             shards,
-            bits: shards.len().trailing_zeros(),
+            parts: Parts { bits: shards.len().trailing_zeros() },
             held: None,
             searches: false,
             freed: Vec::new(),
@@ -178,8 +179,13 @@ impl Table {
 
     #[inline(always)]
     pub(crate) fn hash(&self, key: &Key) -> u64 {
-        let (addrs, ports) = key.id.words();
-        let rest = u64::from(ports) << 32 | u64::from(key.owner) << 8 | u64::from(key.protocol);
+        self.hash_of(key.kind(), key.id.words())
+    }
+
+    /// Hash of a key by its parts: [`Key::kind`], and the words of its ends.
+    #[inline(always)]
+    pub(crate) fn hash_of(&self, kind: u32, (addrs, ports): (u64, u32)) -> u64 {
+        let rest = u64::from(ports) << 32 | u64::from(kind);
         let [a, b] = self.seeds;
         fold(fold(addrs ^ a, rest ^ b) ^ a, b | 1)
     }
@@ -193,12 +199,69 @@ impl Table {
     }
 }
 
+/// What the index has of a flow, for a direction of its packets: its place above its part and the direction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Number(u32);
+
+impl Number {
+    /// None that a flow has.
+    pub(crate) const NONE: Self = Self(NONE);
+
+    fn new(parts: Parts, part: usize, at: u32, reply: bool) -> Self {
+        Self((at << parts.bits | u32::try_from(part).unwrap_or(0)) << 1 | u32::from(reply))
+    }
+
+    /// Whether it is for the replies.
+    #[inline(always)]
+    pub(crate) fn is_reply(self) -> bool {
+        self.0 & 1 == 1
+    }
+
+    /// The part of the table that has the flow.
+    #[inline(always)]
+    pub(crate) fn part(self, parts: Parts) -> usize {
+        (self.0 >> 1) as usize & (parts.count() - 1)
+    }
+
+    /// Its place in that.
+    #[inline(always)]
+    pub(crate) fn at(self, parts: Parts) -> u32 {
+        self.0 >> 1 >> parts.bits
+    }
+}
+
+/// How many parts a table has: a power of 2.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Parts {
+    bits: u32,
+}
+
+impl Parts {
+    /// One part alone.
+    pub(crate) const ONE: Self = Self { bits: 0 };
+
+    #[inline(always)]
+    pub(crate) fn count(self) -> usize {
+        1 << self.bits
+    }
+
+    /// The part whose index has a key of this hash.
+    #[inline(always)]
+    pub(crate) fn of(self, hash: u64) -> usize {
+        halves(hash).1 & (self.count() - 1)
+    }
+
+    /// Most flows of a part: others would have no number.
+    fn most_flows(self) -> u32 {
+        NONE >> 1 >> self.bits
+    }
+}
+
 /// Use of a table by one thread. It holds the lock of one part at a time, and keeps it until it needs another.
 pub(crate) struct Session<'a> {
     table: &'a Table,
     shards: &'a [Mutex<Shard>],
-    /// Bits of a flow's number that name its part.
-    bits: u32,
+    parts: Parts,
     held: Option<(usize, MutexGuard<'a, Shard>)>,
     /// Whether it is searching for a free value.
     searches: bool,
@@ -218,17 +281,37 @@ fn halves(hash: u64) -> (u32, usize) {
     (hash as u32, (hash >> 32) as usize)
 }
 
+/// Stages of a lookup, each for many packets before the next.
 impl Shard {
-    /// Prefetches the slots of a key's hash, and gives their place for [`Self::ahead`].
+    /// Prefetches the slots of a key's hash, and gives their place for [`Self::number`].
     #[inline(always)]
     pub(crate) fn slots(&self, hash: u64) -> u32 {
         self.index.prefetch(halves(hash).0)
     }
 
-    /// Prefetches the flow that is most likely that of a key's hash, and gives its place for [`Self::likely`].
+    /// The number that is most likely that of a key's hash.
     #[inline(always)]
-    pub(crate) fn ahead(&self, slots: u32, hash: u64) -> u32 {
-        self.prefetch(slots, halves(hash).0)
+    pub(crate) fn number(&self, slots: u32, hash: u64) -> Number {
+        Number(self.index.likely(slots, halves(hash).0).unwrap_or(NONE))
+    }
+
+    /// Prefetches the flow of a number of this part.
+    #[inline(always)]
+    pub(crate) fn ahead(&self, number: Number, parts: Parts) {
+        self.prefetch(number.at(parts));
+    }
+
+    /// The flow of a number of this part, if packets of this kind with these ends, as [`FlowId::words`], are its, and one more
+    /// changes nothing but what [`Flow::pass`] notes.
+    #[inline(always)]
+    pub(crate) fn known(
+        &mut self,
+        (number, parts): (Number, Parts),
+        kind: u32,
+        ends: (u64, u32),
+        now_ns: u64,
+    ) -> Option<&mut Flow> {
+        self.settled((number.at(parts), number.is_reply()), kind, ends, now_ns)
     }
 }
 
@@ -247,8 +330,9 @@ impl<'a> Session<'a> {
         self.held = None;
     }
 
+    /// A part, whose lock it holds from then on.
     #[inline]
-    fn shard(&mut self, at: usize) -> &mut Shard {
+    pub(crate) fn shard(&mut self, at: usize) -> &mut Shard {
         if self.held.as_ref().is_none_or(|(held, _)| *held != at) {
             // The old one first: nobody waits for one lock with another in hand.
             self.held = None;
@@ -260,8 +344,7 @@ impl<'a> Session<'a> {
     /// Tag and part of a key, by its hash.
     #[inline]
     fn place_of(&self, hash: u64) -> (u32, usize) {
-        let (tag, high) = halves(hash);
-        (tag, high & (self.shards.len() - 1))
+        (halves(hash).0, self.parts.of(hash))
     }
 
     #[inline]
@@ -275,15 +358,9 @@ impl<'a> Session<'a> {
         self.table.hash(key)
     }
 
-    /// The only part, where there is one: so much is worth being read ahead only there, since of several each packet would
-    /// take the lock twice more.
-    #[inline]
-    pub(crate) fn only(&mut self) -> Option<&mut Shard> {
-        (!self.is_shared()).then(|| self.shard(0))
-    }
-
-    fn number(&self, shard: usize, at: u32) -> u32 {
-        at << self.bits | u32::try_from(shard).unwrap_or(0)
+    /// The parts of the table.
+    pub(crate) fn parts(&self) -> Parts {
+        self.parts
     }
 
     /// The flow of a packet, which has not ended.
@@ -308,29 +385,32 @@ impl<'a> Session<'a> {
     #[inline]
     fn look_up(&mut self, hash: u64, key: &Key) -> Option<Found> {
         let (tag, own) = self.place_of(hash);
-        let (bits, mask) = (self.bits, self.shards.len() - 1);
+        let parts = self.parts;
         let shard = &*self.shard(own);
-        let mut reply = false;
+        let mut found = None;
         // Few keys share a tag.
-        let mut others = [0; 8];
+        let mut others = [Number::NONE; 8];
         let mut other = 0;
-        let found = shard.index.find(tag, |number| {
-            if number as usize & mask != own {
+        shard.index.find(tag, |number| {
+            let number = Number(number);
+            if number.part(parts) != own {
                 if let Some(place) = others.get_mut(other) {
                     (*place, other) = (number, other + 1);
                 }
                 return false;
             }
-            let is = shard.is(number >> bits, key);
-            reply = is == Some(true);
-            is.is_some()
+            let at = number.at(parts);
+            let is = shard.is(at, number.is_reply(), key);
+            found = is.map(|reply| Found { shard: own, at, reply });
+            found.is_some()
         });
-        if let Some(number) = found {
-            return Some(Found { shard: own, at: number >> bits, reply });
+        if found.is_some() {
+            return found;
         }
         others[..other].iter().find_map(|&number| {
-            let (shard, at) = (number as usize & mask, number >> bits);
-            self.shard(shard).is(at, key).map(|reply| Found { shard, at, reply })
+            let (shard, at) = (number.part(parts), number.at(parts));
+            let is = self.shard(shard).is(at, number.is_reply(), key);
+            is.map(|reply| Found { shard, at, reply })
         })
     }
 
@@ -368,15 +448,16 @@ impl<'a> Session<'a> {
             self.table.len.fetch_sub(1, Relaxed);
             return Some(known);
         }
-        let most = u32::MAX >> self.bits;
+        let most = self.parts.most_flows();
         let Some(at) = self.shard(home).insert(flow, times, now_ns, most) else {
             self.table.len.fetch_sub(1, Relaxed);
             return None;
         };
-        let number = self.number(home, at);
+        let number = |reply| Number::new(self.parts, home, at, reply).0;
+        let (number, reply_number) = (number(false), number(true));
         let (reply_tag, other) = self.place(&reply_key);
         let indexed = self.shard(home).index.insert(tag, number)
-            && self.shard(other).index.insert(reply_tag, number);
+            && self.shard(other).index.insert(reply_tag, reply_number);
         if !indexed {
             self.remove_at(home, at);
             return None;
@@ -424,10 +505,10 @@ impl<'a> Session<'a> {
 
     fn remove_at(&mut self, shard: usize, at: u32) {
         let Some(flow) = self.shard(shard).take(at) else { return };
-        let number = self.number(shard, at);
-        for key in [flow.key(), flow.reply_key()] {
+        for (key, reply) in [(flow.key(), false), (flow.reply_key(), true)] {
             let (tag, part) = self.place(&key);
-            self.shard(part).index.remove(tag, number);
+            let number = Number::new(self.parts, shard, at, reply);
+            self.shard(part).index.remove(tag, number.0);
         }
         self.table.len.fetch_sub(1, Relaxed);
         if self.searches {

@@ -42,6 +42,8 @@ pub(crate) struct Shard {
     /// First place without a flow.
     free: u32,
     lists: Vec<List>,
+    /// The shortest of their times after the last packet.
+    least_silent_ns: u64,
     /// Changes of data, of the few flows that have some.
     deltas: HashMap<u32, Box<[Deltas; 2]>>,
 }
@@ -53,36 +55,41 @@ impl Default for Shard {
             flows: Chunks::default(),
             free: NONE,
             lists: Vec::new(),
+            least_silent_ns: u64::MAX,
             deltas: HashMap::new(),
         }
     }
 }
 
 impl Shard {
-    /// Whether a place has a flow of this key, and then whether the key is that of replies.
+    /// Whether a place has a flow whose packets of a direction have this key, and then whether the key is that of replies.
     #[inline]
-    pub(super) fn is(&self, at: u32, key: &Key) -> Option<bool> {
-        self.flows[at as usize].is(key)
+    pub(super) fn is(&self, at: u32, reply: bool, key: &Key) -> Option<bool> {
+        self.flows[at as usize].is(key, reply)
     }
 
-    /// Prefetches the flow that is most likely a tag's, by where its slots in the index are, and gives its place: of the
-    /// only part.
+    /// Prefetches the flow at a place, if there is one.
     #[inline(always)]
-    pub(crate) fn prefetch(&self, slots: u32, tag: u32) -> u32 {
-        let at = self.index.likely(slots, tag).unwrap_or(NONE);
+    pub(super) fn prefetch(&self, at: u32) {
         if let Some(flow) = self.flows.get(at as usize) {
             prefetch(flow);
         }
-        at
     }
 
-    /// The flow at a place, if there is one, it is that of a key and has not ended; and whether the key is that of replies.
+    /// The flow at a place, if it has one whose packets of a direction are of this kind and have these ends, has not ended,
+    /// and one more packet changes nothing but what [`Flow::pass`] notes.
     #[inline(always)]
-    pub(crate) fn likely(&mut self, at: u32, key: &Key, now_ns: u64) -> Option<(&mut Flow, bool)> {
+    pub(super) fn settled(
+        &mut self,
+        (at, reply): (u32, bool),
+        kind: u32,
+        ends: (u64, u32),
+        now_ns: u64,
+    ) -> Option<&mut Flow> {
         let flow = self.flows.get_mut(at as usize)?;
-        let reply = flow.is(key)?;
-        let silent_ns = self.lists.get(usize::from(flow.list))?.times.silent_ns;
-        (flow.seen_ns.saturating_add(silent_ns) > now_ns).then_some((flow, reply))
+        // By the shortest time, which needs no look at the list of the flow: who is silent for longer is looked at more closely.
+        let stays = now_ns.wrapping_sub(flow.seen_ns) < self.least_silent_ns;
+        (stays && flow.is_settled(kind, ends, reply)).then_some(flow)
     }
 
     /// The flow at a place.
@@ -93,7 +100,7 @@ impl Shard {
 
     /// Changes of the data of a flow.
     pub(super) fn deltas(&mut self, at: u32) -> &mut [Deltas; 2] {
-        self.flows[at as usize].set(super::flow::CHANGED, true);
+        self.flows[at as usize].change();
         self.deltas.entry(at).or_default()
     }
 
@@ -167,6 +174,7 @@ impl Shard {
             // There are six a rewriter.
             if self.lists.len() <= usize::from(u16::MAX) {
                 self.lists.push(List { times, head: NONE, tail: NONE });
+                self.least_silent_ns = self.least_silent_ns.min(times.silent_ns);
             }
             self.lists.len() - 1
         });

@@ -12,7 +12,7 @@ const TIMES: [Times; 2] =
 
 fn key(n: u32) -> Key {
     let id = FlowId { src: n, sport: 1, dst: 9, dport: 2 };
-    Key { owner: n % 3, protocol: 6, id }
+    Key { owner: u16::try_from(n % 3).unwrap(), protocol: 6, id }
 }
 
 /// A flow whose replies no other of these has; that of 0 is its own reply.
@@ -53,7 +53,7 @@ fn steps(seed: u64, workers: usize) {
                 assert_eq!(found.is_some(), alive(&known, n), "{says}");
                 if let Some(found) = found {
                     assert_eq!(found.reply, reply || n == 0, "{says}");
-                    assert_eq!(session.flow(found).from, flow(n).from, "{says}");
+                    assert_eq!(session.flow(found).from(), flow(n).from(), "{says}");
                     session.touch(found, times, now_ns);
                     known.insert(n, (times, now_ns));
                 } else {
@@ -82,7 +82,7 @@ fn steps(seed: u64, workers: usize) {
                     |(times, seen_ns): &(Times, u64)| seen_ns + times.guarantee_ns > now_ns;
                 match added {
                     Some(found) => {
-                        assert_eq!(session.flow(found).from, flow(n).from);
+                        assert_eq!(session.flow(found).from(), flow(n).from());
                         known.insert(n, (times, now_ns));
                     }
                     None => {

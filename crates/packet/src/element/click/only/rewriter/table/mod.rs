@@ -7,17 +7,18 @@
 //! a symmetric hash nor the hash of a NIC brings both directions to one worker, unless ports are chosen by their hash,
 //! of which patterns with few ports, or one, leave no choice. So all workers share a table, in parts by the hash of a
 //! key (`shard.rs`), each with its lock. A flow is in the part of its first packet; the part of its replies has its
-//! number. A packet takes one lock, a reply at most two, one after the other. Where one worker runs there is one part,
-//! whose lock is taken once a batch; else four a worker. A new flow also holds one of 64 locks, by its destination, so
-//! that nobody else takes the same port. No lock of a part is waited for while another is held.
+//! number. Where one worker runs there is one part, whose lock is taken once a batch; else there are four a worker, and a
+//! batch takes each at most twice for its packets of known flows (`stages.rs`). Another packet takes one lock, a reply at
+//! most two, one after the other. A new flow also holds one of 64 locks, by its destination, so that nobody else takes the
+//! same port. No lock of a part is waited for while another is held.
 //!
 //! What the index has under a hash may be gone, or another flow: each is compared with the whole key.
 //!
 //! Memory: 64 bytes a flow and 16 for its two keys in the index, which is 40 to 80 % full: 84 to 104 bytes in all,
 //! taken as flows come and kept, for as many as the capacity allows. Cost: a packet of a known flow reads two cache
-//! lines that may not be in the cache, which are prefetched a batch ahead where there is one part; a new flow reads
-//! six. No step is longer than some thousand lookups, whatever the table holds. A full table of several parts gives up
-//! the first to end of the new flow's own part.
+//! lines that may not be in the cache, which are prefetched a batch ahead; a new flow reads six. No step is longer than some
+//! thousand lookups, whatever the table holds. A full table of several parts gives up the first to end of the new flow's own
+//! part.
 
 mod chunks;
 mod flow;

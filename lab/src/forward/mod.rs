@@ -12,6 +12,7 @@ pub(crate) mod cluster;
 mod elements;
 pub(crate) mod features;
 mod filters;
+mod floor;
 mod nat;
 mod outside;
 pub(crate) mod stream;
@@ -334,6 +335,7 @@ type Loop = outside::Outside<u32>;
 struct Prepared {
     paths: Vec<(Run, Path)>,
     chains: Vec<(Run, chain::Chain)>,
+    floors: Vec<(Run, floor::Floor)>,
     loops: Vec<(Run, RefCell<Loop>)>,
     /// What cannot be, with the reason.
     left_out: Vec<Run>,
@@ -531,6 +533,8 @@ fn measure(prepared: &mut Prepared, options: &ForwardOptions) -> Vec<Run> {
     // Filters and features are elements of their own graphs, beside which the others are the same again.
     let chains: Vec<(Run, RefCell<chain::Chain>)> =
         prepared.chains.drain(..).map(|(run, chain)| (run, RefCell::new(chain))).collect();
+    let floors: Vec<(Run, RefCell<floor::Floor>)> =
+        prepared.floors.drain(..).map(|(run, floor)| (run, RefCell::new(floor))).collect();
     let plain = |run: &Run| run.family.is_some_and(|family| run.name == format!("graph-v{family}"));
     let graphs =
         || paths.iter().filter(|(run, _)| plain(run) || cluster::RUNS.contains(&&*run.name));
@@ -557,6 +561,10 @@ fn measure(prepared: &mut Prepared, options: &ForwardOptions) -> Vec<Run> {
     for (run, chain) in &chains {
         runs.push(run.clone());
         turns.push(Box::new(move || Some(sample(&mut *chain.borrow_mut(), plan))));
+    }
+    for (run, floor) in &floors {
+        runs.push(run.clone());
+        turns.push(Box::new(move || Some(sample(&mut *floor.borrow_mut(), plan))));
     }
     for (run, outside) in &prepared.loops {
         runs.push(run.clone());

@@ -3,7 +3,9 @@
 //! `IPRewriter` stands between the check of an IPv4 packet and its lookup, so a packet is translated and forwarded. All
 //! flows come from one host that has a route, and get ports of one address. `nat-v4` has a flow for each destination,
 //! all known; `nat-v4-known` has as many as are wanted, of which packets take any; in `nat-v4-new` each packet is of a
-//! new flow, which takes the place of the first to end in a full table.
+//! new flow, which takes the place of the first to end in a full table. `nat-v4-shared` is `nat-v4` by one of two workers
+//! that share the table, with the locks that this takes; the other one is idle. `nat-v4-floor` is the path without
+//! translation, and beside it the cache lines alone that no translation can leave out (`floor.rs`).
 //!
 //! Before anything is timed, every flow crosses once, which makes its mapping, and is compared with the oracle; of each
 //! 997th a reply is sent back, which must reach the host at the flow's own port. A packet carries the number of its
@@ -20,7 +22,7 @@ use fingerpost_packet::language::Language;
 use fingerpost_packet::{ELEMENTS, Meta, Plan, router_graph};
 use fingerpost_route::Control;
 
-use super::{ForwardOptions, HEADER_BYTES, Headers, Path, Prepared, packets, world};
+use super::{ForwardOptions, HEADER_BYTES, Headers, Path, Prepared, floor, packets, world};
 use crate::document::{Kind, Run, Unit};
 use crate::measure::Clock;
 use crate::table::Table;
@@ -40,7 +42,7 @@ const UDP: usize = ETHER_BYTES + IP4_BYTES;
 const PAYLOAD: usize = UDP + 8;
 
 /// What the runs are called.
-const RUNS: [&str; 3] = ["nat-v4", "nat-v4-known", "nat-v4-new"];
+const RUNS: [&str; 4] = ["nat-v4", "nat-v4-shared", "nat-v4-known", "nat-v4-new"];
 
 /// A path with translation, the flows that cross it and where they come from.
 struct Nat {
@@ -70,8 +72,10 @@ pub(super) fn prepare(
         let each = found.len() as u64;
         let many = (options.mappings as u64).next_multiple_of(each);
         ensure!(many / each <= PORTS, "so many mappings need more destinations");
-        for (name, flows) in RUNS.into_iter().zip([each, many, many]) {
-            let mut nat = Nat::new(&found, &headers, flows, options.burst, control, ports)?;
+        for (name, flows) in RUNS.into_iter().zip([each, each, many, many]) {
+            let workers = if name == "nat-v4-shared" { 2 } else { 1 };
+            let mut nat =
+                Nat::new(&found, &headers, (flows, workers), options.burst, control, ports)?;
             let start = Clock::Thread.now();
             let left = nat.send(nat.headers.clone(), Some(nat.stamp(|n| n)), flows);
             let rate = flows as f64 / (Clock::Thread.now() - start).as_secs_f64() / 1e6;
@@ -82,7 +86,7 @@ pub(super) fn prepare(
             let bytes = nat.count("nat.table_bytes")? / flows;
             run.note = format!("{flows} mappings of {bytes} bytes, made at {rate:.2} M a second");
             let stamp = match name {
-                "nat-v4" => None,
+                "nat-v4" | "nat-v4-shared" => None,
                 "nat-v4-known" => {
                     // Any flow of the destination whose turn it is.
                     let mut random = Rng::new(options.seed);
@@ -94,6 +98,13 @@ pub(super) fn prepare(
             nat.run(stamp);
             prepared.paths.push((run, nat.path));
         }
+        let mut path =
+            Path::new(router_graph::plan()?, control.reader(), ports, 4, headers, options.burst);
+        path.free_run();
+        let mut run = Run::new(floor::NAME, Kind::Ceiling, stream.name(), Unit::NsPerPacket);
+        run.family = Some(4);
+        run.note = format!("without translation; the lines of {each} flows are read and written");
+        prepared.floors.push((run, floor::Floor::new(path, usize::try_from(each)?)));
     }
     Ok(())
 }
@@ -102,7 +113,7 @@ impl Nat {
     fn new(
         found: &[(u32, NextHopId)],
         headers: &[[u8; HEADER_BYTES]],
-        capacity: u64,
+        (capacity, workers): (u64, usize),
         burst: usize,
         control: &Control,
         ports: world::Ports,
@@ -126,7 +137,10 @@ impl Nat {
             header
         };
         let headers: Headers = headers.iter().map(from_host).collect();
-        let path = Path::new(plan, control.reader(), ports, 4, headers.clone(), burst);
+        let path = || Path::new(plan.clone(), control.reader(), ports, 4, headers.clone(), burst);
+        // Who knows of them before its first packet shares the table, be they at work or not.
+        (1..workers).for_each(|_| drop(path()));
+        let path = path();
         Ok(Self { path, handlers, found: found.into(), headers, host })
     }
 
@@ -259,7 +273,8 @@ fn ends(frame: &[u8]) -> Option<(u32, u16, u32, u16)> {
 pub(super) fn compare(runs: &mut [Run]) {
     for at in 0..runs.len() {
         let plain = runs.iter().find(|run| run.name == "graph-v4" && run.stream == runs[at].stream);
-        let Some(plain) = plain.filter(|_| RUNS.contains(&&*runs[at].name)) else { continue };
+        let ours = RUNS.contains(&&*runs[at].name) || runs[at].name == floor::NAME;
+        let Some(plain) = plain.filter(|_| ours) else { continue };
         if let Some(share) = runs[at].share_of(plain) {
             runs[at].note = format!("{}; {share:.2} of graph-v4", runs[at].note);
         }
@@ -288,7 +303,7 @@ mod tests {
     #[test]
     fn flows_are_translated_and_replies_find_back() {
         let runs = forward(&options()).unwrap().runs;
-        for (name, mappings) in RUNS.into_iter().zip([500, 10_000, 10_000]) {
+        for (name, mappings) in RUNS.into_iter().zip([500, 500, 10_000, 10_000]) {
             let run = runs.iter().find(|run| run.name == name).unwrap();
             assert_eq!((run.answers, run.samples.len()), (Answers::Ok, 9), "{run:?}");
             assert!(run.note.starts_with(&format!("{mappings} mappings of ")), "{}", run.note);
@@ -303,7 +318,7 @@ mod tests {
         let (control, ports) = world::build(&tables, None, None, None).unwrap();
         let (found, headers) = packets(table, &options(), Stream::Prefix).unwrap();
         // A table that is too small for the last three.
-        let mut nat = Nat::new(&found, &headers, 497, 64, &control, ports).unwrap();
+        let mut nat = Nat::new(&found, &headers, (497, 1), 64, &control, ports).unwrap();
         let left = nat.send(nat.headers.clone(), Some(nat.stamp(|n| n)), 500);
         let (checked, wrong) = nat.check(left, 500).unwrap();
         assert!(checked > 900 && wrong >= 3, "{wrong} of {checked}");

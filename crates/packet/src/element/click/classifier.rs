@@ -46,6 +46,7 @@ fn listing(_: &[Pattern]) -> String {
 pub(super) struct Sorting<C> {
     pub(super) choice: C,
     texts: Vec<String>,
+    #[cfg_attr(not(feature = "click"), allow(dead_code, reason = "only Click's handler shows it"))]
     listing: Box<dyn Fn() -> String + Send + Sync>,
 }
 

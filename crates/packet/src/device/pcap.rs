@@ -7,7 +7,7 @@
 //! file so that every error is reported; for tests, bug reports and demonstrations.
 
 use std::fs::File;
-use std::io::BufReader;
+use std::io::{BufReader, Read};
 use std::time::Duration;
 
 use fingerpost_lpm::input::{self, MOST_STREAM_BYTES};
@@ -28,6 +28,9 @@ pub(crate) const DRIVER: Driver = Driver {
     },
 };
 
+/// What a file is read from.
+type Input = BufReader<Box<dyn Read + Send>>;
+
 /// What a file holds of a packet.
 struct Record {
     time: Duration,
@@ -39,7 +42,7 @@ struct Record {
 /// A port between two files.
 pub struct Pcap {
     name: String,
-    reader: Option<PcapReader<BufReader<File>>>,
+    reader: Option<PcapReader<Input>>,
     /// A record that was read to see its time.
     ahead: Option<Record>,
     writer: Option<PcapWriter<File>>,
@@ -68,10 +71,10 @@ impl Pcap {
     /// When it is no capture file, or holds packets of another link type.
     pub fn reading(
         name: &str,
-        file: File,
+        input: impl Read + Send + 'static,
         wanted: impl Fn(u32) -> bool,
     ) -> Result<Self, DeviceError> {
-        Ok(Self::of(name, Some(reader(name, file, wanted)?), None))
+        Ok(Self::of(name, Some(reader(name, Box::new(input), wanted)?), None))
     }
 
     /// Link type of the packets that are read.
@@ -92,11 +95,7 @@ impl Pcap {
         Ok(Self { snap_len, ..Self::of(name, None, Some(writer(name, file, form)?)) })
     }
 
-    fn of(
-        name: &str,
-        reader: Option<PcapReader<BufReader<File>>>,
-        writer: Option<PcapWriter<File>>,
-    ) -> Self {
+    fn of(name: &str, reader: Option<PcapReader<Input>>, writer: Option<PcapWriter<File>>) -> Self {
         let (name, ahead, snap_len) = (name.to_owned(), None, usize::MAX);
         Self { name, reader, ahead, writer, snap_len, written: 0, too_long: 0, no_buffer: 0 }
     }
@@ -227,18 +226,18 @@ fn format(device: &str, call: &'static str, error: PcapError) -> DeviceError {
     }
 }
 
-fn open_reader(path: &str) -> Result<PcapReader<BufReader<File>>, DeviceError> {
+fn open_reader(path: &str) -> Result<PcapReader<Input>, DeviceError> {
     let file = input::open(path, MOST_STREAM_BYTES).map_err(|e| system(path, "open", e))?;
-    reader(path, file, |_| false)
+    reader(path, Box::new(file), |_| false)
 }
 
 /// The reader of Ethernet frames, or of packets of another link type that is wanted.
 fn reader(
     name: &str,
-    file: File,
+    input: Box<dyn Read + Send>,
     wanted: impl Fn(u32) -> bool,
-) -> Result<PcapReader<BufReader<File>>, DeviceError> {
-    let reader = PcapReader::new(BufReader::new(file)).map_err(|e| format(name, "read", e))?;
+) -> Result<PcapReader<Input>, DeviceError> {
+    let reader = PcapReader::new(BufReader::new(input)).map_err(|e| format(name, "read", e))?;
     let kind = reader.header().datalink;
     if kind != DataLink::ETHERNET && !wanted(kind.into()) {
         let what = format!("holds {kind:?} frames, not Ethernet");

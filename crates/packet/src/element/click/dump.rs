@@ -20,6 +20,7 @@ use super::only::dump_encap::{ETHER, Encap, Source};
 #[cfg(feature = "click")]
 use super::only::dump_window::{Fate, Window};
 use crate::device::pcap::{Form, Pcap};
+use crate::element::support::plain::Plain;
 use crate::element::support::setting::Setting;
 use crate::element::support::stop::{EndCall, Stop};
 use crate::frame::counters::{Count, PerWorker};
@@ -114,8 +115,15 @@ fn open(
     let read = opened.map_err(reported).and_then(|file| {
         let metadata = file.as_ref().and_then(|file| file.metadata().ok());
         let bytes = metadata.filter(std::fs::Metadata::is_file).map(|metadata| metadata.len());
-        let read = file.map(|file| Pcap::reading(&name, file, is_known)).transpose();
-        read.map(|read| (read, bytes)).map_err(|error| error.to_string())
+        let read = file.map(|file| match special || name == "-" {
+            // Its first bytes may come late.
+            true => Pcap::reading(&name, file, is_known).map_err(|error| error.to_string()),
+            false => {
+                let plain = Plain::of(&name, file).map_err(|error| error.to_string())?;
+                Pcap::reading(&name, plain, is_known).map_err(|error| error.to_string())
+            }
+        });
+        read.transpose().map(|read| (read, bytes))
     });
     read.map_err(|words| setup.args.refuse(arg, &words))
 }
@@ -593,6 +601,20 @@ mod tests {
         rig.write("f.active", "true");
         assert_eq!((rig.poll().len(), rig.read("f.count")), (1, "3".into()));
         std::fs::remove_file(file).unwrap();
+    }
+
+    #[test]
+    fn files_may_be_compressed() {
+        let file = capture("compressed", &[0, 1]);
+        let status = std::process::Command::new("gzip").arg("-f").arg(&file).status();
+        if !status.is_ok_and(|status| status.success()) {
+            return println!("skipped: needs gzip");
+        }
+        let file = format!("{file}.gz");
+        let text = format!("f :: FromDump({file}) -> ToDevice(x)");
+        let sent = Rig::new(&World::new(), &text).poll();
+        std::fs::remove_file(file).unwrap();
+        assert_eq!((sent.len(), sent[0].1.as_slice()), (2, &[7; 20][..]));
     }
 
     #[cfg(feature = "click")]

@@ -36,6 +36,16 @@ pub(crate) fn out(text: &str) {
     }
 }
 
+/// Writes bytes to standard output.
+#[cfg(feature = "click")]
+pub(crate) fn out_bytes(bytes: &[u8]) {
+    if !is_kept(&String::from_utf8_lossy(bytes), |written| &mut written.out) {
+        let mut out = std::io::stdout().lock();
+        // Where nobody reads it there is no one to report that to.
+        let _ = out.write_all(bytes).and_then(|()| out.flush());
+    }
+}
+
 /// Writes a line to standard error.
 pub fn warn(line: &str) {
     err(&format!("{line}\n"));

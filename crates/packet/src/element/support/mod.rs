@@ -10,6 +10,7 @@ pub(crate) mod icmp_errors;
 pub(crate) mod lookups;
 pub mod own_addrs;
 pub(crate) mod packets;
+pub(crate) mod plain;
 pub mod rate_limit;
 pub(crate) mod resets;
 pub(crate) mod setting;

@@ -31,7 +31,7 @@ use crate::language::{ClassSpec, ConfigError, Role, Value};
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use program::bound_jumps;
 use program::{Kind, Program, Script};
-pub(crate) use text::first_word;
+pub(crate) use text::{first_word, words};
 
 pub(crate) const SCRIPT: ElementClass = ElementClass {
     spec: ClassSpec::new("Script", "-/-", "ah/ah", "x/x").role(Role::Script),

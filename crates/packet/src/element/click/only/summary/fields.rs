@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use std::net::Ipv4Addr;
 
 use super::tcp_options::{self, Shown};
+use super::{ip_options, md5};
 use crate::element::click::icmp_error::v4_codes;
 use crate::element::click::only::annotations::Annotations;
 use crate::element::click::only::clock::{SECOND_NS, long_seconds, read_seconds, seconds};
@@ -72,14 +73,18 @@ pub(crate) enum Field {
     IcmpTypeName,
     IcmpCodeName,
     NextMtu,
+    IpOptions,
+    Md5,
+    Md5Digits,
 }
 
 use Field::{
     Ack, Aggregate, CaptureLen, Count, Direction, Dscp, Dst, DstPort, Ecn, EthDst, EthSrc, EthType,
     FirstNano, FirstTimestamp, Flags, Frag, FragOffset, HeaderLen, IcmpCode, IcmpCodeName, IcmpId,
-    IcmpSeq, IcmpType, IcmpTypeName, Id, Len, Link, Micros, MicrosInAll, NanoTimestamp, NextMtu,
-    NotableOptions, Options, Paint, Payload, PayloadLen, Proto, Sack, Seconds, Seq, Src, SrcPort,
-    Sum, TcpOffset, Timestamp, Tos, Ttl, UdpLen, Urgent, Window, WireLen,
+    IcmpSeq, IcmpType, IcmpTypeName, Id, IpOptions, Len, Link, Md5, Md5Digits, Micros, MicrosInAll,
+    NanoTimestamp, NextMtu, NotableOptions, Options, Paint, Payload, PayloadLen, Proto, Sack,
+    Seconds, Seq, Src, SrcPort, Sum, TcpOffset, Timestamp, Tos, Ttl, UdpLen, Urgent, Window,
+    WireLen,
 };
 
 /// Names of fields; the first of one is how it is written.
@@ -123,6 +128,7 @@ const NAMES: &[(&str, Field)] = &[
     ("frag", Frag),
     ("ip_fragoff", FragOffset),
     ("fragoff", FragOffset),
+    ("ip_opt", IpOptions),
     ("ip_capture_len", CaptureLen),
     ("sport", SrcPort),
     ("dport", DstPort),
@@ -140,6 +146,8 @@ const NAMES: &[(&str, Field)] = &[
     ("payload_len", PayloadLen),
     ("payload_length", PayloadLen),
     ("payload", Payload),
+    ("payload_md5", Md5),
+    ("payload_md5_hex", Md5Digits),
     ("icmp_type", IcmpType),
     ("icmp_type_name", IcmpTypeName),
     ("icmp_code", IcmpCode),
@@ -254,6 +262,12 @@ impl Seen<'_> {
             UdpLen => number(word(self.of(UDP)?, 4)?),
             PayloadLen => (self.payload()?.len() + a.extra_length as usize).to_string(),
             Payload => quoted(self.payload()?),
+            Md5 => md5::letters(md5::digest(self.payload()?)),
+            Md5Digits => md5::hex(md5::digest(self.payload()?)),
+            IpOptions => {
+                let header = header()?.header_len();
+                ip_options::text(self.ip()?.get(20..header).unwrap_or_default())
+            }
             IcmpType => self.of(PROTOCOL_ICMP)?.first()?.to_string(),
             IcmpCode => self.of(PROTOCOL_ICMP)?.get(1)?.to_string(),
             IcmpTypeName => {
@@ -368,6 +382,7 @@ pub(crate) struct Described {
     icmp_rest: [u16; 2],
     has_icmp: bool,
     header_len: Option<u8>,
+    ip_options: Vec<u8>,
     /// Whether a field of an IP packet was read.
     is_ip: bool,
 }
@@ -424,7 +439,16 @@ impl Described {
 
     fn take_value(&mut self, field: Field, text: &str) -> Option<()> {
         match field {
-            Field::None | CaptureLen | WireLen | EthSrc | EthDst | EthType | TcpOffset => {}
+            Field::None
+            | CaptureLen
+            | WireLen
+            | EthSrc
+            | EthDst
+            | EthType
+            | TcpOffset
+            | Md5
+            | Md5Digits => {}
+            IpOptions => self.ip_options = ip_options::read(text)?,
             HeaderLen => {
                 let bytes = u8::read(text).ok().filter(|bytes| bytes % 4 == 0)?;
                 self.header_len = Some(Some(bytes).filter(|bytes| (20..=60).contains(bytes))?);
@@ -524,14 +548,15 @@ impl Described {
     /// `zero`, and an annotation otherwise.
     pub(crate) fn packet(&mut self, usual: u8, zero: bool, checksum: bool) -> Vec<u8> {
         let protocol = self.proto.unwrap_or(if self.has_icmp { PROTOCOL_ICMP } else { usual });
-        let header = usize::from(self.header_len.unwrap_or(20));
-        let words = self.header_len.unwrap_or(20) / 4;
+        let header = usize::from(self.header_len.unwrap_or(20)).max(20 + self.ip_options.len());
+        let words = u8::try_from(header / 4).unwrap_or(15);
         let mut ip = vec![0x40 | words, self.tos, 0, 0];
         ip.extend(self.id.to_be_bytes());
         ip.extend(self.fragment.to_be_bytes());
         ip.extend([self.ttl.unwrap_or(100), protocol, 0, 0]);
         ip.extend(self.src.to_be_bytes());
         ip.extend(self.dst.to_be_bytes());
+        ip.extend(&self.ip_options);
         // Options that end the list.
         ip.resize(header, 0);
         if self.fragment & FRAGMENT_OFFSET == 0 {
@@ -610,7 +635,7 @@ fn whole(text: &str) -> Option<i64> {
     u64::read(text).ok().and_then(|number| i64::try_from(number).ok())
 }
 
-fn read_flags(text: &str) -> Option<u16> {
+pub(super) fn read_flags(text: &str) -> Option<u16> {
     if let Ok(bits) = u16::read(text) {
         return Some(bits).filter(|bits| *bits <= FLAG_BITS);
     }

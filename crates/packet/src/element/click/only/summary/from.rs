@@ -4,15 +4,19 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Cursor, Read};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::binary::{self, Record};
 use super::fields::{Described, Field, protocol};
 use crate::element::click::only::annotations::Annotations;
 use crate::element::click::only::console;
-use crate::element::click::only::script::first_word;
+use crate::element::click::only::random::{Chance, Random};
+use crate::element::click::only::script::{first_word, words};
+use crate::element::support::plain::Plain;
 use crate::element::support::setting::Setting;
 use crate::frame::counters::{Count, PerWorker};
 use crate::frame::wire::protocol::TCP;
 use crate::frame::{ANNOTATION_BYTES, Batch};
 use crate::graph::{Context, Element, ElementClass, Ending, Inputs, Made, Setup};
+use crate::handler::Handler;
 use crate::language::{Arg, ClassSpec, ConfigError, Value};
 
 pub(crate) const FROM: ElementClass = ElementClass {
@@ -36,7 +40,7 @@ pub(crate) const FROM: ElementClass = ElementClass {
         let flow = setup.args.keyword_arg("FLOWID")?;
         let usual_flow = setup.args.keyword_arg("DEFAULT_FLOWID")?;
         let multi = setup.args.keyword::<bool>("MULTIPACKET");
-        let sample = setup.args.keyword::<f64>("SAMPLE");
+        let sample = setup.args.keyword::<Chance>("SAMPLE");
         let absent = setup.args.keyword("ALLOW_NONEXISTENT");
         setup.args.finish()?;
         let flow = flow.or(usual_flow);
@@ -46,7 +50,7 @@ pub(crate) const FROM: ElementClass = ElementClass {
             return Err(setup.args.refuse(arg, "FLOWID: no flow"));
         }
         let multi = multi?.unwrap_or(false);
-        sample?;
+        let sample = sample?.unwrap_or(Chance(1.0));
         let proto = match usual {
             None => TCP,
             Some(arg) => {
@@ -69,6 +73,7 @@ pub(crate) const FROM: ElementClass = ElementClass {
             flow: flow.map(|arg| arg.raw().to_owned()),
             aggregate: 0,
             complained: false,
+            binary: false,
         };
         let stop = stop?.unwrap_or(false).then(|| setup.ending.clone());
         let lines = Mutex::new(lines);
@@ -87,6 +92,8 @@ pub(crate) const FROM: ElementClass = ElementClass {
                 active: active.clone(),
                 stop: stop.clone(),
                 count: counts.add(instance),
+                sample,
+                random: Random::default(),
             }
         });
         let halt = active.clone();
@@ -94,6 +101,8 @@ pub(crate) const FROM: ElementClass = ElementClass {
             .polled()
             .waits_for_room()
             .counter("count", &counts)
+            .handler(Handler::read("encap", || "IP".to_owned()))
+            .handler(Handler::read("sampling_prob", move || sample.to_string()))
             .command("stop", move || halt.change(|_| false));
         Ok(active.handled(made, "active"))
     },
@@ -120,7 +129,14 @@ fn open(
     };
     match opened {
         Ok(file) => {
-            Ok(file.map(|file: File| BufReader::new(Box::new(file) as Box<dyn Read + Send>)))
+            let plain = file.map(|file: File| match name.as_str() {
+                // Its first bytes may come late.
+                "-" => Ok(Box::new(file) as Box<dyn Read + Send>),
+                _ => Plain::of(&name, file).map(|plain| Box::new(plain) as _),
+            });
+            let plain = plain.transpose();
+            let plain = plain.map_err(|error| setup.args.refuse(arg, &error.to_string()))?;
+            Ok(plain.map(BufReader::new))
         }
         Err(error) if absent && error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(setup.args.refuse(arg, &format!("{name}: {error}"))),
@@ -143,6 +159,8 @@ struct Form {
     aggregate: u32,
     /// Whether a line that is no packet was reported.
     complained: bool,
+    /// Records follow, in place of lines.
+    binary: bool,
 }
 
 impl Form {
@@ -170,7 +188,7 @@ impl Form {
                     }
                 }
                 "aggregate" => self.aggregate = u32::read(rest).unwrap_or(self.aggregate),
-                "binary" => self.complain("the binary form is not read"),
+                "binary" => self.binary = true,
                 "proto" => self.proto = protocol(rest).unwrap_or(self.proto),
                 _ => {}
             }
@@ -183,20 +201,20 @@ impl Form {
             self.complain("no `!data` line names the fields");
             return None;
         }
-        let (mut described, mut rest) = (Described::default(), line);
+        self.row(&words(line))
+    }
+
+    /// The packet of a row of texts.
+    fn row(&mut self, words: &[impl AsRef<str>]) -> Option<(Vec<u8>, Annotations, u8)> {
+        let mut described = Described::default();
         described.annotations.aggregate = self.aggregate;
         if let Some(flow) = &self.flow {
             let _ = described.take_flow(flow);
         }
         let mut taken = false;
-        for &field in &self.fields {
-            let (word, more) = first_word(rest);
-            if word.is_empty() {
-                break;
-            }
+        for (&field, word) in self.fields.iter().zip(words) {
             // What is wrong is left out, where other fields of the line are right.
-            taken |= described.take(field, word).is_some();
-            rest = more;
+            taken |= described.take(field, word.as_ref()).is_some();
         }
         if !taken {
             self.complain("a line does not have the fields of `!data`");
@@ -228,6 +246,8 @@ struct Source {
     active: Setting<bool>,
     stop: Option<Ending>,
     count: Arc<Count>,
+    sample: Chance,
+    random: Random,
 }
 
 /// Bytes of a line, at most: what is longer is several lines.
@@ -239,22 +259,42 @@ impl Source {
         let mut line = Vec::new();
         while self.next.is_none() {
             let Some(lines) = &mut self.lines else { return false };
+            if self.form.binary {
+                match binary::read(lines, &self.form.fields) {
+                    Some(Record::Line(line)) => self.next = self.form.read(&line),
+                    Some(Record::Row(texts)) => self.next = self.form.row(&texts),
+                    None => self.end(),
+                }
+                self.choose();
+                continue;
+            }
             line.clear();
             let read = lines.by_ref().take(MOST_LINE).read_until(b'\n', &mut line);
             if let Err(error) = &read {
                 console::err(&format!("FromIPSummaryDump: {error}\n"));
             }
             match read {
-                Ok(0) | Err(_) => {
-                    self.lines = None;
-                    if let Some(stop) = &self.stop {
-                        stop.request();
-                    }
-                }
+                Ok(0) | Err(_) => self.end(),
                 Ok(_) => self.next = self.form.read(&String::from_utf8_lossy(&line)),
             }
+            self.choose();
         }
         true
+    }
+
+    /// Leaves out a packet by chance.
+    fn choose(&mut self) {
+        let Chance(part) = self.sample;
+        if part < 1.0 && self.next.is_some() && self.random.real() >= part {
+            self.next = None;
+        }
+    }
+
+    fn end(&mut self) {
+        self.lines = None;
+        if let Some(stop) = &self.stop {
+            stop.request();
+        }
     }
 
     /// Time at which the next packet leaves.

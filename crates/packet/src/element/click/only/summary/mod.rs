@@ -3,16 +3,20 @@
 //! Source: Click's elements of these names, and the form of their files: a line `!data FIELD...` names the fields of
 //! the lines behind it; other lines that begin with `!`, and those with `#`, are no packets (`!proto P` is the protocol
 //! of those without one). Fields: times (`timestamp`, `ts_sec`), addresses and ports (`ip_src`, `sport`), parts of the
-//! headers (`ip_len`, `ip_ttl`, `tcp_seq`, `tcp_flags`, `tcp_opt`, `icmp_type`), `payload`, and annotations (`link` and
-//! `direction` for the paint, `aggregate`, `count`). Differs: no binary form.
+//! headers (`ip_len`, `ip_ttl`, `ip_opt`, `tcp_seq`, `tcp_flags`, `tcp_opt`, `icmp_type`), `payload` and its `payload_md5`, and
+//! annotations (`link` and `direction` for the paint, `aggregate`, `count`). Files may have binary records (`BINARY true`,
+//! `binary.rs`), and be compressed.
 //!
 //! `FromIPSummaryDump(FILE)` gives a packet a turn, and waits while all queues behind it are full; with `TIMING true`
 //! at the distances of the times in the file. Packets are IPv4 packets without link header, of `PROTO` (TCP), with a
 //! TTL of 100, and without checksums unless `CHECKSUM true` is given; bytes that a packet should have are zeros with
-//! `ZERO true`, and else an annotation. `DATA TEXT` stands for a file. Of several workers the first reads it.
+//! `ZERO true`, and else an annotation. `SAMPLE P` is the part of the packets that leave. `DATA TEXT` stands for a file. Of several workers the first reads it.
 
+mod binary;
 pub(crate) mod fields;
 mod from;
+mod ip_options;
+mod md5;
 mod tcp_options;
 mod to;
 

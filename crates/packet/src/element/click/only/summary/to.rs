@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::binary;
 use super::fields::{Field, quoted};
 use crate::element::click::only::clock::{seconds, time_of_day};
 use crate::element::click::only::console;
@@ -16,10 +17,8 @@ use crate::language::ClassSpec;
 
 pub(crate) const TO: ElementClass = ElementClass {
     spec: ClassSpec::new("ToIPSummaryDump", "1/0-1", "a/a", "x/x").ignores(&[
-        "MULTIPACKET",
         "BAD_PACKETS",
         "CAREFUL_TRUNC",
-        "BINARY",
         "EXTRA_LENGTH",
     ]),
     summary: "writes a line about each packet; drops them there, or passes them",
@@ -32,6 +31,8 @@ pub(crate) const TO: ElementClass = ElementClass {
         let banner = setup.args.keyword_arg("BANNER")?;
         let creator = setup.args.keyword_arg("CREATOR")?;
         let verbose = setup.args.keyword::<bool>("VERBOSE");
+        let binary = setup.args.keyword::<bool>("BINARY");
+        let multi = setup.args.keyword::<bool>("MULTIPACKET");
         setup.args.finish()?;
         let name: String = setup.args.read(&file, "FILENAME")?;
         let fields =
@@ -39,6 +40,13 @@ pub(crate) const TO: ElementClass = ElementClass {
         let banner =
             banner.or(creator).map(|arg| String::from_utf8_lossy(&arg.bytes()).into_owned());
         let about: Arc<str> = about(banner.as_deref(), verbose?.unwrap_or(false)).into();
+        let binary = binary?.unwrap_or(false);
+        if let Some(field) = fields.iter().find(|field| binary && !binary::has(**field)) {
+            let words = format!("BINARY: `{}` has no binary form", field.name());
+            return Err(setup.args.refuse_all(&words));
+        }
+        // A count says it.
+        let multi = multi?.unwrap_or(false) && !fields.contains(&Field::Count);
         let opened = match name.as_str() {
             "-" => None,
             _ => {
@@ -52,7 +60,7 @@ pub(crate) const TO: ElementClass = ElementClass {
             (setup.outputs == 0, header?.unwrap_or(true), Arc::from(fields));
         let made = Made::new(move |instance| {
             let to = (!instance.is_dry_run()).then(|| to.clone());
-            let dump = Dump { to, fields: Arc::clone(&fields), header, ends };
+            let dump = Dump { to, fields: Arc::clone(&fields), header, ends, binary, multi };
             dump.begin(&about);
             dump
         });
@@ -82,12 +90,12 @@ struct To {
 }
 
 impl To {
-    fn write(&mut self, text: &str) {
+    fn write(&mut self, bytes: &[u8]) {
         if self.console {
-            return console::out(text);
+            return console::out_bytes(bytes);
         }
         if let Some(file) = &mut self.file
-            && let Err(error) = file.write_all(text.as_bytes())
+            && let Err(error) = file.write_all(bytes)
         {
             console::err(&format!("ToIPSummaryDump: {error}\n"));
             self.file = None;
@@ -100,7 +108,13 @@ struct Dump {
     fields: Arc<[Field]>,
     header: bool,
     ends: bool,
+    binary: bool,
+    /// A packet that stands for several has as many rows.
+    multi: bool,
 }
+
+/// Rows of one packet at most.
+const MOST_ROWS: u32 = 1 << 16;
 
 impl Dump {
     fn begin(&self, about: &str) {
@@ -115,24 +129,41 @@ impl Dump {
         }
         if self.header {
             let names: Vec<_> = self.fields.iter().map(|field| field.name()).collect();
-            to.write(&format!("!IPSummaryDump 1.3\n{about}!data {}\n", names.join(" ")));
+            let head = format!("!IPSummaryDump 1.3\n{about}!data {}\n", names.join(" "));
+            to.write(head.as_bytes());
         }
+        if self.binary {
+            to.write(b"!binary\n");
+        }
+    }
+}
+
+impl Dump {
+    fn row(&self, out: &mut Vec<u8>, seen: &Seen<'_>) {
+        let texts = self.fields.iter().map(|field| seen.text(*field));
+        if self.binary {
+            return binary::write(out, &self.fields, &texts.collect::<Vec<_>>());
+        }
+        for (at, text) in texts.enumerate() {
+            if at > 0 {
+                out.push(b' ');
+            }
+            out.extend(text.as_deref().unwrap_or("-").bytes());
+        }
+        out.push(b'\n');
     }
 }
 
 impl Element for Dump {
     fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
         if let Some(to) = &self.to {
-            let mut lines = String::new();
+            let mut lines = Vec::new();
             for i in 0..batch.len() {
                 let seen = Seen::packet(batch, i);
-                for (at, &field) in self.fields.iter().enumerate() {
-                    let text = seen.text(field);
-                    let space = if at == 0 { "" } else { " " };
-                    // A text takes all.
-                    let _ = write!(lines, "{space}{}", text.as_deref().unwrap_or("-"));
+                let more = seen.annotations.extra_packets.min(MOST_ROWS);
+                for _ in 0..=if self.multi { more } else { 0 } {
+                    self.row(&mut lines, &seen);
                 }
-                lines.push('\n');
             }
             to.lock().unwrap_or_else(PoisonError::into_inner).write(&lines);
         }
@@ -243,5 +274,54 @@ mod tests {
             .collect();
         assert_eq!(counts.concat(), "111222222233", "0, 0.25 and 1 s");
         assert_eq!(rig.graph.due_ns(), None);
+    }
+
+    #[test]
+    fn options_and_digests_of_payloads_are_fields() {
+        let row = |fields: &str, row: &str, shown: &str| {
+            summary(&format!("!data {fields}\n{row}\n"), shown, "CHECKSUM true")
+        };
+        let out = row("ip_opt sport", "rr{1.0.0.1}+1 80", "ip_opt ip_hl sport ip_len");
+        assert_eq!(out, "rr{1.0.0.1}+1 32 80 52\n");
+        assert_eq!(row("ip_hl ip_opt", "28 148=0:0", "ip_opt ip_hl"), "148=0:0 28\n");
+        let out = row("payload", "\\\"abc\\\"", "payload_md5_hex");
+        assert_eq!(out, "900150983cd24fb0d6963f7d28e17f72\n");
+        assert_eq!(summary("!data len count\n40 3\n", "len", ", SAMPLE 0"), "");
+    }
+
+    #[test]
+    fn rows_may_be_binary_and_files_compressed() {
+        let file = std::env::temp_dir().join(format!("fpsummary{}", std::process::id()));
+        let name = file.display();
+        let fields = "timestamp ip_src sport ip_len tcp_flags payload";
+        let text = format!(
+            "FromIPSummaryDump(DATA \"!data {fields} count\n1.5 1.0.0.1 80 44 SA \\\"a b\\\" 2\", STOP true)
+             -> ToIPSummaryDump({name}, FIELDS {fields}, BINARY true, MULTIPACKET true)"
+        );
+        let mut rig = Rig::new(&World::new(), &text);
+        (0..5).for_each(|_| drop(rig.poll()));
+        let head = format!("!IPSummaryDump 1.3\n!data {fields}\n!binary\n");
+        let bytes = std::fs::read(&file).unwrap();
+        assert_eq!(bytes.len(), head.len() + 2 * (4 + 8 + 4 + 2 + 4 + 2 + 7));
+        assert!(bytes.starts_with(head.as_bytes()));
+        let read = |name: &str| {
+            console::collect();
+            let text = format!(
+                "FromIPSummaryDump({name}, STOP true) -> ToIPSummaryDump(-, HEADER false, FIELDS {fields})"
+            );
+            let mut rig = Rig::new(&World::new(), &text);
+            (0..9).for_each(|_| drop(rig.poll()));
+            console::collected().out
+        };
+        let row = "1.500000 1.0.0.1 80 44 SA \"a b\"\n";
+        assert_eq!(read(&name.to_string()), row.repeat(2));
+        let status = std::process::Command::new("gzip").arg("-f").arg(&file).status();
+        if !status.is_ok_and(|status| status.success()) {
+            return println!("skipped: needs gzip");
+        }
+        assert_eq!(read(&format!("{name}.gz")), row.repeat(2));
+        std::fs::remove_file(format!("{name}.gz")).unwrap();
+        let refused = crate::testing::refused(&super::TO, "/dev/null, FIELDS ip_ecn, BINARY true");
+        assert!(refused.contains("`ip_ecn` has no binary form"), "{refused}");
     }
 }

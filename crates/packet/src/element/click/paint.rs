@@ -103,9 +103,16 @@ struct PaintTee {
 impl Element for PaintTee {
     fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
         let color = self.color.get();
+        // The copy leaves before its packet, which is emitted behind it then, as are those that follow.
+        let mut emitting = false;
         for i in 0..batch.len() {
             if self.anno.get(batch, i) == color {
                 self.copies.send(batch, i, 1, cx);
+                emitting = true;
+            }
+            if emitting {
+                let packet = batch.take(i);
+                cx.emit(0, packet);
             }
         }
     }
@@ -191,10 +198,13 @@ mod tests {
         batch.meta_mut()[2].paint = 4;
         batch.meta_mut()[2].flags = FLAG_GENERATED;
         element(&TEE, "4").process(0, &mut batch, &mut bench.context());
-        assert!((0..3).all(|i| batch.decision(i) == Decision::Output(0)));
-        let copies: Vec<_> =
+        assert_eq!(batch.decision(0), Decision::Output(0));
+        let sent: Vec<_> =
             bench.emitted.iter().map(|(output, p)| (*output, p.bytes()[0], p.meta.flags)).collect();
-        assert_eq!(copies, [(1, 2, FLAG_GENERATED | FLAG_COPY), (1, 3, FLAG_GENERATED)]);
+        let copy = FLAG_GENERATED | FLAG_COPY;
+        // A copy leaves before its packet.
+        let want = [(1, 2, copy), (0, 2, 0), (1, 3, FLAG_GENERATED), (0, 3, FLAG_GENERATED)];
+        assert_eq!(sent, want);
         assert_eq!(bench.emitted[0].1.meta.port, 3);
     }
 }

@@ -315,6 +315,8 @@ impl Family for V4 {
         about: &About,
         id: u16,
     ) -> bool {
+        // Identifiers of Click begin with 1.
+        let id = id.wrapping_add(1);
         let written = compose_v4(out, 0, header, packet, about.mtu.get().into(), id);
         if written {
             if let Some(mut ip) = Ip4Mut::at(out.bytes_mut(), 0) {
@@ -494,7 +496,9 @@ mod tests {
                 answer(&mut stage, &CLASS4, &config, UDP, |m| m.note = cause.note()).unwrap();
             let quoted = stage.frame(UDP)[14..].to_vec();
             let want = stage.quoting(
-                &format!("eth lan > lan\nip4 10.1.0.9 > 10.1.0.2 ttl 200\nicmp {message}\nquote"),
+                &format!(
+                    "eth lan > lan\nip4 10.1.0.9 > 10.1.0.2 ttl 200 id 1\nicmp {message}\nquote"
+                ),
                 &quoted,
             );
             assert_eq!(left.frame, want[14..], "{config}");

@@ -6,7 +6,7 @@
 //! when it has flushed all routes that went with it, which can take most of a second, but it has the flag before.
 //!
 //! While a table that is built beside lags behind ([`Control::holds_sources`]), messages about routes wait in the
-//! reader, as far as it has room; those about links never do.
+//! reader, as far as it has room, and for [`LONGEST_HOLD`]; those about links never do.
 
 use std::collections::HashSet;
 use std::io;
@@ -24,6 +24,9 @@ use crate::sys::{Netlink, Received};
 
 /// Time that one turn takes messages for, so that a full table of changes does not keep the rest waiting.
 const BURST: Duration = Duration::from_millis(4);
+/// How long messages may wait for a table. Those about neighbors and addresses behind them wait too: packets to be resolved
+/// are held for 3 s.
+const LONGEST_HOLD: Duration = Duration::from_millis(300);
 /// Largest datagram about links, or in answer to a request for a neighbor.
 const BUFFER_BYTES: usize = 64 << 10;
 /// Time between two looks at carriers while messages come; the daemon's tick where none come.
@@ -72,6 +75,8 @@ pub(crate) struct KernelSource {
     last_message: Option<Instant>,
     /// When the first one came that may not be visible yet.
     since: Option<Instant>,
+    /// When messages began to wait for a table.
+    held: Option<Instant>,
 }
 
 /// Resynchronizations with the kernel: all that it has is read again.
@@ -171,6 +176,7 @@ impl KernelSource {
             left_out: left_out.to_vec(),
             last_message: None,
             since: None,
+            held: None,
         };
         feed.source.leave_out(left_out);
         feed.flush();
@@ -199,9 +205,12 @@ impl KernelSource {
         // Answers to our own requests are of no interest, but they must not pile up.
         while let Received::Bytes(_) = self.requests.recv(&mut self.buffer)? {}
         let (began, mut taken) = (Instant::now(), 0);
+        let holds = control.holds_sources();
+        self.held = self.held.filter(|_| holds);
+        let hold = holds && self.held.is_none_or(|since| began - since < LONGEST_HOLD);
         loop {
             // Read before links are, and handled after: then it is not older than the state of a link.
-            let piece = self.reader.next(control.holds_sources())?;
+            let piece = self.reader.next(hold)?;
             taken += self.take_links(control)?;
             let Some(piece) = piece else { break };
             match piece {
@@ -224,6 +233,7 @@ impl KernelSource {
             }
         }
         if self.reader.is_held() {
+            self.held.get_or_insert(began);
             self.since.get_or_insert(began);
         }
         if taken > 0 {

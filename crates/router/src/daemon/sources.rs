@@ -175,8 +175,8 @@ impl Configured {
     fn turn(&mut self, control: &mut Control, now: Instant, probes: &mut Probes) -> usize {
         let Self { fed, idle, unexported, .. } = self;
         let (mut taken, held) = (0, control.holds_sources());
-        // One file a turn, or the static routes of one source.
-        let mut file_until = (!held).then(TableFile::until);
+        // One file a turn, and the static routes of one source: these do not wait for a file that takes seconds.
+        let (mut file_until, mut takes_routes) = ((!held).then(TableFile::until), !held);
         for Fed { source, by } in fed {
             let number = &mut |control: &mut Control, settings: &sessions::Settings| {
                 idle.number(control, settings.kind, settings.distance)
@@ -192,7 +192,8 @@ impl Configured {
                     }
                 }
                 By::Static(routes) => {
-                    let until = if routes.is_reading() { file_until.take() } else { None };
+                    let is_next = routes.is_reading() && std::mem::take(&mut takes_routes);
+                    let until = is_next.then(TableFile::until);
                     let (changed, whole) = routes.turn(control, now, probes, until);
                     *unexported |= whole;
                     taken += changed;

@@ -4,13 +4,11 @@ use std::process::{Command, Stdio};
 
 use fingerpost_tests::{program, quick, skip, tables};
 
-/// Tests that may fail: those of multicast sockets need a route to all groups, one needs the text of an optimized program, and one
-/// the program `nc`.
-const MAY_FAIL: [&str; 5] = [
+/// Tests that may fail: those of multicast sockets need a route to all groups, and one the program `nc`.
+const MAY_FAIL: [&str; 4] = [
     "userlevel/McastSocket-01.clicktest",
     "userlevel/McastSocket-02.clicktest",
     "userlevel/McastSocket-03.clicktest",
-    "ip/IPFilter-04.clicktest",
     "userlevel/uhotswap-01.clicktest",
 ];
 

@@ -47,6 +47,7 @@ const NEEDS: &[Need] = &[
     need("nats-server", "nats-server", "the membership of a cluster"),
     need("prometheus", "prometheus", "metrics, scraped as in production"),
     need("prometheus", "promtool", "names of metrics, and alert rules"),
+    need("netcat-openbsd", "nc", "a client of a control socket, in a test of Click"),
     need("nfdump", "nfcapd", "samples by IPFIX, as a collector decodes them"),
     need("nfdump", "nfdump", "the records of these collectors"),
     need("nfdump-sflow", "sfcapd", "samples by sFlow"),

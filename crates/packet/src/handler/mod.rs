@@ -16,6 +16,7 @@ use crate::language::{Classes, Configuration, Processing};
 
 type Read = Arc<dyn Fn() -> String + Send + Sync>;
 type ReadWith = Arc<dyn Fn(&str) -> Result<String, String> + Send + Sync>;
+#[cfg(feature = "click")]
 type ReadNamed = Arc<dyn Fn(&str, &str) -> Result<String, String> + Send + Sync>;
 type Write = Arc<dyn Fn(&str, &str, &OpenPolicy) -> Result<Warnings, String> + Send + Sync>;
 
@@ -37,6 +38,7 @@ pub struct Handler {
 enum Reader {
     Plain(Read),
     With(ReadWith),
+    #[cfg(feature = "click")]
     Named(ReadNamed),
 }
 
@@ -128,6 +130,7 @@ impl Handler {
         match &self.read {
             None => Err(HandlerError::WriteOnly(name.to_owned())),
             Some(Reader::With(read)) => read(parameter).map_err(HandlerError::Failed),
+            #[cfg(feature = "click")]
             Some(Reader::Named(read)) => read(name, parameter).map_err(HandlerError::Failed),
             Some(Reader::Plain(read)) if parameter.is_empty() => Ok(read()),
             Some(Reader::Plain(_)) => Err(HandlerError::NoParameter(name.to_owned())),

@@ -1,11 +1,13 @@
 //! A number or switch of an element that its workers read and its handlers change; how values are read that handlers
 //! are given.
 
+#[cfg(feature = "click")]
 use std::fmt;
 use std::marker::PhantomData;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+#[cfg(feature = "click")]
 use std::time::Duration;
 
 use fingerpost_route::Mac;
@@ -95,29 +97,34 @@ impl Word for Mac {
 }
 
 /// A time, which handlers show in seconds.
+#[cfg(feature = "click")]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Time {
     pub(crate) ns: u64,
 }
 
+#[cfg(feature = "click")]
 impl From<Duration> for Time {
     fn from(time: Duration) -> Self {
         Self { ns: u64::try_from(time.as_nanos()).unwrap_or(u64::MAX) }
     }
 }
 
+#[cfg(feature = "click")]
 impl Value for Time {
     fn read(text: &str) -> Result<Self, String> {
         Duration::read(text).map(Self::from)
     }
 }
 
+#[cfg(feature = "click")]
 impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Duration::from_nanos(self.ns).as_secs_f64().fmt(f)
     }
 }
 
+#[cfg(feature = "click")]
 impl Word for Time {
     fn to_word(self) -> u64 {
         self.ns

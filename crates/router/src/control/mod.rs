@@ -169,6 +169,7 @@ pub(crate) struct ControlServer {
     /// Where it is: `127.0.0.1:1234`, or a path.
     place: String,
     /// Its Unix socket, whose file goes with it.
+    #[cfg_attr(not(feature = "click"), expect(dead_code, reason = "it is kept"))]
     claimed: Option<Claimed>,
 }
 
@@ -207,6 +208,7 @@ impl ControlServer {
     }
 
     /// Its TCP port; `None` of a Unix socket.
+    #[cfg(feature = "click")]
     pub(crate) fn port(&self) -> Option<u16> {
         let tcp = self.claimed.is_none();
         self.place.parse().ok().filter(|_| tcp).map(|place: SocketAddr| place.port())

@@ -147,17 +147,18 @@ impl Lines {
     }
 }
 
-/// Routes that are looked at, one after the other, some a turn.
+/// Routes that were sent and are looked at again, some a turn. They are gone through as a ring: a change meanwhile has all of
+/// them looked at from there on, so that changes without an end keep no route waiting.
 #[derive(Default)]
 struct Pass {
     /// The next one.
     at: usize,
-    /// Whether the routes are a new table: all of them are sent.
-    is_table: bool,
+    /// How many are left.
+    left: usize,
     /// Routes that were changed so far.
     taken: usize,
     /// Next hops that were lost or are back.
-    changed: Vec<(Hop, bool)>,
+    changed: BTreeMap<Hop, bool>,
 }
 
 /// The routes of one source.
@@ -173,6 +174,8 @@ pub(super) struct StaticRoutes {
     hops: BTreeMap<Hop, Watched>,
     /// The routes that take the place of these, while a thread reads them.
     reading: Option<Receiver<Result<Read, SourceError>>>,
+    /// Whether the routes are a new table, of which not all were sent.
+    is_table: bool,
     pass: Option<Pass>,
     /// Routes that were sent since all were visible.
     unseen: usize,
@@ -189,6 +192,7 @@ impl StaticRoutes {
             probe: None,
             hops: BTreeMap::new(),
             reading: None,
+            is_table: false,
             pass: None,
             unseen: 0,
         }
@@ -213,7 +217,7 @@ impl StaticRoutes {
             let read = lines.read()?;
             self.reading = None;
             self.take(control, read);
-            self.look(control, None);
+            self.send_table(control, None);
             return Ok(());
         }
         let (to, reading) = channel();
@@ -238,18 +242,19 @@ impl StaticRoutes {
             let read = reading.recv().unwrap_or_else(|_| Err(broke_off()))?;
             self.take(control, read);
         }
-        self.look(control, None);
+        self.look_again(control, None);
+        self.send_table(control, None);
         Ok(())
     }
 
     /// Whether routes are being read or taken that take the place of others.
     pub(super) fn is_reading(&self) -> bool {
-        self.reading.is_some() || self.pass.as_ref().is_some_and(|pass| pass.is_table)
+        self.reading.is_some() || self.is_table
     }
 
     /// Whether routes are to be looked at that may be sent.
     pub(super) fn is_behind(&self) -> bool {
-        self.pass.is_some() && self.unseen < MOST_UNSEEN
+        (self.is_table || self.pass.is_some()) && self.unseen < MOST_UNSEEN
     }
 
     /// Notes that readers see all routes.
@@ -268,7 +273,7 @@ impl StaticRoutes {
         self.sent = Vec::with_capacity(self.routes.len());
         self.judge(control);
         control.handle(self.id, RouteEvent::StartOfTable);
-        self.pass = Some(Pass { is_table: true, ..Pass::default() });
+        (self.is_table, self.pass) = (true, None);
     }
 
     /// The interfaces that routes wait for, in words; `None` where none does.
@@ -315,14 +320,14 @@ impl StaticRoutes {
             }
         }
         if !changed.is_empty() || !moved.is_empty() {
-            // From the first route on.
             let pass = self.pass.get_or_insert_default();
-            pass.at = 0;
+            pass.left = self.sent.len();
             pass.changed.extend(changed);
         }
-        let may_send = until.is_some() && self.unseen < MOST_UNSEEN;
-        let until = until.unwrap_or_else(TableFile::until);
-        self.look(control, Some((until, may_send)))
+        let may_send = until.filter(|_| self.unseen < MOST_UNSEEN);
+        let again = self.look_again(control, Some(TableFile::until()));
+        let sent = if may_send.is_some() { self.send_table(control, may_send) } else { 0 };
+        (again.0 + sent, (again.1 || sent > 0) && !self.is_table)
     }
 
     /// Takes routes that were read, if they are there.
@@ -343,56 +348,82 @@ impl StaticRoutes {
         }
     }
 
-    /// Looks at routes one after the other and sends what is not as it was sent: until a time, and routes of a new table only
-    /// if they may be sent, or all of them. Returns what [`StaticRoutes::turn`] does.
-    fn look(&mut self, control: &mut Control, until: Option<(Instant, bool)>) -> (usize, bool) {
+    /// Sends a route if what it does is not what was sent; returns whether it is not.
+    fn send(&mut self, control: &mut Control, at: usize) -> bool {
+        let route = &self.routes[at];
+        let (target, was) = (self.target(route), self.sent.get(at));
+        if was == Some(&target) {
+            return false;
+        }
+        match &target {
+            Some(target) => control.handle(self.id, event(route, target)),
+            None if was.is_none() => {}
+            None => control.handle(self.id, RouteEvent::Withdraw(route.key)),
+        }
+        match self.sent.get_mut(at) {
+            Some(sent) => *sent = target,
+            None => self.sent.push(target),
+        }
+        self.unseen += 1;
+        true
+    }
+
+    /// Looks at routes that were sent, until a time. Returns how many changed, and whether it came to the last one.
+    fn look_again(&mut self, control: &mut Control, until: Option<Instant>) -> (usize, bool) {
         let Some(mut pass) = self.pass.take() else { return (0, false) };
-        let (first, before) = (pass.at, pass.taken);
-        while pass.at < self.routes.len() {
-            let at = pass.at;
-            if let Some((until, may_send)) = until {
-                let looks = at > first && at.is_multiple_of(LOOK);
-                let is_late = looks && Instant::now() >= until;
-                if is_late || (at == self.sent.len() && !may_send) {
-                    let taken = pass.taken - before;
-                    self.unseen += taken;
-                    self.pass = Some(pass);
-                    return (taken, false);
-                }
+        let (before, mut is_whole) = (pass.taken, false);
+        for looked in 0.. {
+            if pass.left == 0 {
+                self.report(control, &pass);
+                return (pass.taken - before, is_whole || pass.taken > 0);
             }
-            pass.at += 1;
-            let (route, target) = (&self.routes[at], self.target(&self.routes[at]));
-            let was = self.sent.get(at);
-            if was == Some(&target) {
-                continue;
+            if is_late(looked, until) {
+                break;
             }
-            match &target {
-                Some(target) => control.handle(self.id, event(route, target)),
-                None if was.is_none() => {}
-                None => control.handle(self.id, RouteEvent::Withdraw(route.key)),
-            }
-            match self.sent.get_mut(at) {
-                Some(sent) => *sent = target,
-                None => self.sent.push(target),
-            }
-            pass.taken += 1;
+            pass.taken += usize::from(self.send(control, pass.at));
+            pass.left -= 1;
+            pass.at = (pass.at + 1) % self.sent.len();
+            is_whole |= pass.at == 0 && pass.taken > 0;
         }
-        self.unseen += pass.taken - before;
-        let Pass { is_table, taken, changed, .. } = pass;
-        if is_table {
-            control.handle(self.id, RouteEvent::EndOfTable);
-            if let Some(what) = self.waiting() {
-                warn!(target: "source", "{what}");
+        let taken = pass.taken - before;
+        self.pass = Some(pass);
+        (taken, is_whole)
+    }
+
+    /// Sends routes of a new table, until a time. Returns how many, and one more for the end of the table.
+    fn send_table(&mut self, control: &mut Control, until: Option<Instant>) -> usize {
+        if !self.is_table {
+            return 0;
+        }
+        let before = self.sent.len();
+        for looked in 0..self.routes.len() - before {
+            if is_late(looked, until) {
+                return looked;
+            }
+            self.send(control, before + looked);
+            if let Some(pass) = &mut self.pass {
+                // The ring has one more.
+                pass.left += 1;
             }
         }
-        for ((_, gateway, link), alive) in changed {
+        self.is_table = false;
+        control.handle(self.id, RouteEvent::EndOfTable);
+        if let Some(what) = self.waiting() {
+            warn!(target: "source", "{what}");
+        }
+        self.sent.len() - before + 1
+    }
+
+    /// Reports next hops that were lost or are back.
+    fn report(&self, control: &Control, pass: &Pass) {
+        let taken = pass.taken;
+        for ((_, gateway, link), alive) in &pass.changed {
             let name = link.and_then(|link| control.links().find(|(number, ..)| *number == link));
             let name = name.map(|(.., state)| format!(" on {}", state.name)).unwrap_or_default();
             let gateway = gateway.map_or("the link".to_owned(), |gateway| gateway.to_string());
-            let what = if alive { "replies" } else { "is lost" };
+            let what = if *alive { "replies" } else { "is lost" };
             info!(target: "source", routes = taken, "next hop {gateway}{name} {what}; static routes changed: {taken}");
         }
-        (taken - before + usize::from(is_table), is_table || taken > 0)
     }
 
     /// Routes that packets follow now.
@@ -465,6 +496,11 @@ impl StaticRoutes {
     }
 }
 
+/// Whether it is later than `until` after so many routes.
+fn is_late(looked: usize, until: Option<Instant>) -> bool {
+    looked > 0 && looked.is_multiple_of(LOOK) && until.is_some_and(|until| Instant::now() >= until)
+}
+
 fn hop(route: &RouteUpdate, path: &Path) -> Hop {
     (route.key.table, path.gateway, path.link)
 }
@@ -495,7 +531,7 @@ mod tests {
     use super::*;
     use crate::config::Config;
 
-    const MANY: usize = 2_000;
+    const MANY: usize = 2 * AT_ONCE;
 
     /// Routes over gateways, and each tenth over an interface as well.
     fn source(count: usize, gateway: &str) -> Source {
@@ -566,7 +602,7 @@ mod tests {
         let mut taken = 0;
         while lab.routes.is_reading() {
             let (changed, whole) = lab.turn(true);
-            assert!(changed <= LOOK + 1 && whole != lab.routes.is_reading());
+            assert!(changed <= 2 * LOOK + 1 && whole != lab.routes.is_reading());
             taken += changed;
             turns += 1;
             if turns == 5 {
@@ -574,7 +610,7 @@ mod tests {
                 lab.link(7);
             }
         }
-        assert!(turns > MANY / LOOK, "{turns}");
+        assert!(turns >= MANY / LOOK, "{turns}");
         assert!(taken > MANY && taken <= MANY + turns, "each once, and those that waited again");
         assert_eq!((lab.has(), lab.routes.sent.len()), (MANY, MANY));
         assert!(lab.routes.sent.iter().all(Option::is_some));
@@ -582,6 +618,27 @@ mod tests {
             panic!("{:?}", lab.routes.sent)
         };
         assert_eq!(first.link, Some(7));
+    }
+
+    #[test]
+    fn the_last_route_follows_while_something_changes_each_turn() {
+        let mut lab = Lab::new();
+        lab.routes.set(&mut lab.control, &source(AT_ONCE, "192.0.2.1")).unwrap();
+        lab.link(7);
+        let moved = lab.routes.links.follow(&lab.control);
+        assert_eq!(moved.len(), 1);
+        lab.routes.renumber(&moved);
+        for _ in 0..AT_ONCE.div_ceil(LOOK) {
+            lab.routes.pass.get_or_insert_default().left = AT_ONCE;
+            let late = Some(Instant::now());
+            assert!(lab.routes.look_again(&mut lab.control, late).0 <= LOOK);
+        }
+        let link = |sent: &Option<Target>| match sent {
+            Some(Target::Path(path)) => path.link,
+            _ => None,
+        };
+        let over = lab.routes.sent.iter().filter(|sent| link(sent) == Some(7)).count();
+        assert_eq!((over, lab.has()), (AT_ONCE.div_ceil(10), AT_ONCE));
     }
 
     #[test]

@@ -262,8 +262,8 @@ impl Seen<'_> {
             UdpLen => number(word(self.of(UDP)?, 4)?),
             PayloadLen => (self.payload()?.len() + a.extra_length as usize).to_string(),
             Payload => quoted(self.payload()?),
-            Md5 => md5::letters(md5::digest(self.payload()?)),
-            Md5Digits => md5::hex(md5::digest(self.payload()?)),
+            Md5 => md5::letters(self.payload()?),
+            Md5Digits => md5::hex(self.payload()?),
             IpOptions => {
                 let header = header()?.header_len();
                 ip_options::text(self.ip()?.get(20..header).unwrap_or_default())

@@ -6,6 +6,7 @@
 
 use std::net::Ipv4Addr;
 
+use super::options;
 use crate::language::Value;
 
 const RECORD: u8 = 7;
@@ -16,35 +17,17 @@ const TIMES: [(u8, &str); 3] = [(0, "ts"), (1, "ts.ip"), (3, "ts.preip")];
 /// Set in a time that is none in milliseconds of the day.
 const ODD_TIME: u32 = 1 << 31;
 
-/// Options in words.
-pub(super) fn text(mut options: &[u8]) -> String {
-    let mut parts = Vec::new();
-    while let Some((&kind, rest)) = options.split_first() {
-        match kind {
-            0 => break,
-            1 => {
-                options = rest;
-                continue;
-            }
-            _ => {}
-        }
-        let Some(len) = rest.first().map(|&len| usize::from(len)).filter(|&len| len >= 2) else {
-            break;
-        };
-        let Some(body) = options.get(2..len) else { break };
+/// Text of options.
+pub(super) fn text(bytes: &[u8]) -> String {
+    let part = |(kind, body): (u8, &[u8])| {
         let known = match body {
             [pointer, entries @ ..] if kind != TIMESTAMP => route(kind, *pointer, entries),
             [pointer, flags, entries @ ..] if kind == TIMESTAMP => times(*pointer, *flags, entries),
             _ => None,
         };
-        parts.push(known.unwrap_or_else(|| {
-            let bytes: Vec<String> = body.iter().map(u8::to_string).collect();
-            let equal = if bytes.is_empty() { "" } else { "=" };
-            format!("{kind}{equal}{}", bytes.join(":"))
-        }));
-        options = &options[len..];
-    }
-    if parts.is_empty() { ".".into() } else { parts.join(";") }
+        known.unwrap_or_else(|| options::in_bytes(kind, body))
+    };
+    options::joined(&options::each(bytes).map(part).collect::<Vec<_>>())
 }
 
 /// How many whole entries of `bytes` lie before the pointer; `None` where it points into one.

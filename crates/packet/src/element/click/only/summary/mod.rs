@@ -17,6 +17,7 @@ pub(crate) mod fields;
 mod from;
 mod ip_options;
 mod md5;
+mod options;
 mod tcp_options;
 mod to;
 

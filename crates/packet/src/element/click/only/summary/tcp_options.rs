@@ -2,6 +2,7 @@
 //!
 //! Source: the manual page of Click's `ToIPSummaryDump`. What only fills space is left out of the text.
 
+use super::options;
 use crate::language::Value;
 
 const MSS: u8 = 2;
@@ -20,22 +21,10 @@ pub(super) enum Shown {
     Notable,
 }
 
-/// Options in words.
-pub(super) fn text(mut options: &[u8], shown: Shown) -> String {
+/// Text of options.
+pub(super) fn text(bytes: &[u8], shown: Shown) -> String {
     let mut parts = Vec::new();
-    while let Some((&kind, rest)) = options.split_first() {
-        match kind {
-            0 => break,
-            1 => {
-                options = rest;
-                continue;
-            }
-            _ => {}
-        }
-        let Some(len) = rest.first().map(|&len| usize::from(len)).filter(|&len| len >= 2) else {
-            break;
-        };
-        let Some(body) = options.get(2..len) else { break };
+    for (kind, body) in options::each(bytes) {
         let long = |at: usize| {
             body.get(at..at + 4).map_or(0, |b| u32::from_be_bytes([b[0], b[1], b[2], b[3]]))
         };
@@ -55,14 +44,10 @@ pub(super) fn text(mut options: &[u8], shown: Shown) -> String {
                 );
             }
             (TIMESTAMP, 8) => parts.push(format!("ts{}:{}", long(0), long(4))),
-            _ => {
-                let bytes: Vec<String> = body.iter().map(u8::to_string).collect();
-                parts.push(format!("{kind}={}", bytes.join(":")));
-            }
+            _ => parts.push(options::in_bytes(kind, body)),
         }
-        options = &options[len..];
     }
-    if parts.is_empty() { ".".into() } else { parts.join(";") }
+    options::joined(&parts)
 }
 
 /// Options of a text, filled up to whole words; `None` where it is none, or they are too long.

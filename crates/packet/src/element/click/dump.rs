@@ -157,7 +157,7 @@ impl Chosen {
         Ok(Self { window: window?, force_ip, encap: ETHER, others })
     }
 
-    /// The same, with the kind of the packets of the file.
+    /// The choice for a file, by the link type of its packets.
     fn of_file(mut self, setup: &mut Setup<'_>, file: &Option<Pcap>) -> Self {
         let known = file.as_ref().and_then(Pcap::link).and_then(Encap::of_link);
         self.encap = known.unwrap_or(self.encap);

@@ -29,11 +29,7 @@ pub fn collected() -> Written {
 /// Writes to standard output.
 #[cfg(feature = "click")]
 pub(crate) fn out(text: &str) {
-    if !is_kept(text, |written| &mut written.out) {
-        let mut out = std::io::stdout().lock();
-        // Where nobody reads it there is no one to report that to.
-        let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-    }
+    out_bytes(text.as_bytes());
 }
 
 /// Writes bytes to standard output.

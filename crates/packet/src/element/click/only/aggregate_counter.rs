@@ -74,7 +74,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
                 let bytes = lock(&shared).written(&lock(&banner), form);
                 let file = file.trim();
                 if file == "-" {
-                    super::console::out(&String::from_utf8_lossy(&bytes));
+                    super::console::out_bytes(&bytes);
                     return Ok(());
                 }
                 let opened = policy.new_output(file).map_err(|error| format!("{file}: {error}"))?;

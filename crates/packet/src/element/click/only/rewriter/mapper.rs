@@ -9,6 +9,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use fingerpost_lpm::Rng;
+
 use super::{Input, Kind, Named, input};
 use crate::graph::{ElementClass, Made, Setup};
 use crate::language::{Args, ClassSpec, Problems, Value};
@@ -85,12 +87,9 @@ impl Mapper {
     }
 }
 
-/// Mixes the bits of a number (the finalizer of `SplitMix64`).
+/// A number whose bits all depend on those of `number`.
 fn mixed(number: u64) -> u64 {
-    let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ mixed >> 31
+    Rng::new(number).word()
 }
 
 /// The first argument of a mapper by source.

@@ -10,7 +10,7 @@ use crate::event::{AnyPrefix, Mac, TableId};
 use crate::hops::{ForwardingAction, HopTable};
 
 /// Lookups in VRFs that a packet gets at most: routes that lead further form a loop.
-const MOST_VRFS: usize = 8;
+pub const MOST_VRFS: usize = 8;
 
 /// What a worker pins for one batch.
 #[derive(Clone)]
@@ -64,11 +64,11 @@ impl Forwarding {
         addr: A,
         hash: impl Fn() -> u32,
     ) -> Option<ForwardingAction> {
-        for _ in 0..=MOST_VRFS {
+        for _ in 0..MOST_VRFS {
             let ForwardingAction::Vrf(port) = action else { return Some(action) };
             action = self.action_of(self.lookup(port, addr), &hash);
         }
-        None
+        (!matches!(action, ForwardingAction::Vrf(_))).then_some(action)
     }
 
     /// The lookups that a packet gets in its order, for packets of an ingress port: the first one, and one for each VRF

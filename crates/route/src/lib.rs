@@ -29,7 +29,8 @@ pub use event::{
 pub use fib::{Publisher, Reader, Shared, Subscribe};
 pub use fingerpost_lpm::{KernelReader, MemoryMaker};
 pub use forwarding::{
-    FibLookup, Forwarding, FoundHop, IpFamily, PortInfo, PortTable, ResolveRequest, UrpfMode,
+    FibLookup, Forwarding, FoundHop, IpFamily, MOST_VRFS, PortInfo, PortTable, ResolveRequest,
+    UrpfMode,
 };
 pub use hops::{Adjacency, ForwardingAction, HopTable, PackedAdjacency};
 pub use rules::{PolicyRule, PolicyRules, RuleAction, Selected};

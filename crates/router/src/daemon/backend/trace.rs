@@ -13,7 +13,7 @@ use fingerpost_packet::frame::flow::{of_ip4, of_ip6};
 use fingerpost_packet::frame::wire::{ETHER_BYTES, Ether, ether};
 use fingerpost_packet::graph::trace::{MOST_PACKETS, Trace, Wanted};
 use fingerpost_packet::graph::worker::Command;
-use fingerpost_route::{AnyPrefix, ForwardingAction, FoundHop, MAIN_TABLE};
+use fingerpost_route::{AnyPrefix, ForwardingAction, FoundHop, MAIN_TABLE, MOST_VRFS};
 
 use super::View;
 use super::hops::action_word;
@@ -144,8 +144,12 @@ impl View<'_> {
         let first = self.trace_route(table, addr, hop, action);
         let ForwardingAction::Vrf(port) = action else { return vec![first] };
         let found: Vec<FoundHop> = match addr {
-            IpAddr::V4(addr) => forwarding.lookups(port, addr.to_bits(), || hash).collect(),
-            IpAddr::V6(addr) => forwarding.lookups(port, addr.to_bits(), || hash).collect(),
+            IpAddr::V4(addr) => {
+                forwarding.lookups(port, addr.to_bits(), || hash).take(MOST_VRFS).collect()
+            }
+            IpAddr::V6(addr) => {
+                forwarding.lookups(port, addr.to_bits(), || hash).take(MOST_VRFS).collect()
+            }
         };
         let route = |found: FoundHop| {
             self.trace_route(self.table_of_fib(found.fib), addr, found.hop, found.action)

@@ -23,7 +23,8 @@ use crate::sys::{Netlink, Received, poll};
 const BUFFER_BYTES: usize = 256 << 10;
 /// A piece is given when it is so large: some hundred messages, which are handled in less than a millisecond.
 const PIECE_BYTES: usize = 32 << 10;
-/// Pieces that may wait, some 120,000 changes of routes in 8 MiB; the kernel keeps what comes behind them.
+/// Pieces that may wait: up to 120,000 changes of routes in 8 MiB where they come in bulk, one change a piece where they come one by
+/// one. The kernel keeps what comes behind them.
 const WAITING: usize = 256;
 /// The thread has nothing to look at by itself.
 const LONG: Duration = Duration::from_secs(3600);

@@ -1,5 +1,4 @@
-//! Differences of lists of static routes, found beside the control thread: two lists of a hundred thousand take a tenth of
-//! a second.
+//! Differences of lists of static routes, found beside the control thread: long lists take longer than a turn may.
 
 use std::collections::HashSet;
 

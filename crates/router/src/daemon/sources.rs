@@ -1,5 +1,5 @@
 //! Route sources: the kernel, the configured ones, and commands. Configured sources are opened, read, and exchanged while
-//! the router runs. Routes of sources that are taken away stay until the files that were opened meanwhile are read: packets
+//! the router runs. Routes of sources that are taken away stay until the files and static routes that replace them are taken: packets
 //! find a route at any moment.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,11 +1,12 @@
 //! Static routes of one configured source, which follow their links by name, with liveness of their next hops.
 //!
 //! A path whose link is not there is not used, and a route without another path waits. A link that is made anew has another
-//! number: its routes follow within a turn.
+//! number: its routes follow, in one turn where they are few.
 //!
-//! **Many routes.** Up to [`AT_ONCE`] routes are read and taken in the turn that opens the source. More are read by a thread of
-//! their own, and then each turn takes some of them; the routes before stay until the last one is taken. Changes of links and
-//! next hops are carried out likewise, a part of the routes a turn.
+//! **Many routes.** Up to [`AT_ONCE`] routes are read and sent in the turn that opens the source. More are read by a thread of
+//! their own, and then each turn sends some of them; the routes before stay until the last one is sent. Changes of links and
+//! next hops are carried out likewise, a part of the routes a turn; a further change begins another round behind the present
+//! route, so that no route waits for good.
 //!
 //! With liveness a path is used while its link is up and its neighbor replies: the kernel probes it every `probe_ms`, and
 //! reports it as failed after three probes without a reply, `retrans_time_ms` of the link's neighbor table apart (a second,
@@ -206,7 +207,8 @@ impl StaticRoutes {
     /// Replaces the routes, soon where there are many. Those that are not there any more are withdrawn then.
     ///
     /// # Errors
-    /// When few routes are not valid: nothing changed then.
+    /// When one of at most [`AT_ONCE`] routes is not valid, or no thread can be started: nothing changed then. Errors of more
+    /// routes are logged.
     pub(super) fn set(
         &mut self,
         control: &mut Control,
@@ -426,7 +428,7 @@ impl StaticRoutes {
         }
     }
 
-    /// Routes that packets follow now.
+    /// All routes with their present targets, for the exporter.
     pub(super) fn announced(&self) -> Announced {
         Announced { source: self.id.index(), routes: self.routes.clone(), sent: self.sent.clone() }
     }

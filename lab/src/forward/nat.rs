@@ -138,7 +138,7 @@ impl Nat {
         };
         let headers: Headers = headers.iter().map(from_host).collect();
         let path = || Path::new(plan.clone(), control.reader(), ports, 4, headers.clone(), burst);
-        // Who knows of them before its first packet shares the table, be they at work or not.
+        // A rewriter that has several workers when its first packet comes shares its table among them, idle ones too.
         (1..workers).for_each(|_| drop(path()));
         let path = path();
         Ok(Self { path, handlers, found: found.into(), headers, host })

@@ -9,8 +9,9 @@
 //! newcomer only where that user has more connections.
 //!
 //! Responses that are no streams are held whole until they are sent, so that there is a bound for the bytes of all of them, and one
-//! for those of clients who may only read. A response beyond it takes the place of the oldest ones whose clients do not read, that of
-//! a client who may only read the place of such ones alone, or is refused: then all others stay.
+//! for those of clients who may only read. A response that exceeds a bound closes the oldest connections whose clients do not
+//! read; one for a client who may only read closes connections of such clients alone. Where that does not make enough room, the
+//! response is refused and no connection is closed.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

@@ -179,7 +179,7 @@ impl Given {
     }
 }
 
-/// A time as it is given.
+/// Nanoseconds of a time argument: `usual` without one, never for 0 (Click's).
 fn ns(time: Option<Duration>, usual: u64) -> u64 {
     match time {
         // Click's: never.

@@ -13,7 +13,7 @@
 //! comes back by the last input.
 //!
 //! A forwarding action that names a VRF has the destination looked up there, among the packets that need a closer look:
-//! routes between VRFs cost other packets nothing. Routes that form a loop drop their packets (`loop_guard`).
+//! routes between VRFs cost other packets nothing. A packet that routes between VRFs lead in a loop is dropped (`loop_guard`).
 //!
 //! Packets of our own making leave with the TTL they were given; fragments count it down like the
 //! packet they were cut from.

@@ -65,7 +65,7 @@ impl Sums {
         Self { ip: fold(ip).to_be(), transport: fold(transport).to_be() }
     }
 
-    /// Those of packets of a direction.
+    /// Sums for packets of one direction.
     #[inline(always)]
     fn of(self, reply: bool) -> Self {
         let reverse = u16::from(reply).wrapping_neg();

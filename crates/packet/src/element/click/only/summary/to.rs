@@ -45,7 +45,7 @@ pub(crate) const TO: ElementClass = ElementClass {
             let words = format!("BINARY: `{}` has no binary form", field.name());
             return Err(setup.args.refuse_all(&words));
         }
-        // A count says it.
+        // The field `count` has the number.
         let multi = multi?.unwrap_or(false) && !fields.contains(&Field::Count);
         let opened = match name.as_str() {
             "-" => None,

@@ -156,7 +156,7 @@ impl Flow {
         }
     }
 
-    /// Its data change their length from now on.
+    /// Marks the flow: payload lengths change from now on.
     pub(super) fn change(&mut self) {
         self.set(CHANGED, true);
         self.set(SETTLED | SETTLED << 1, false);

@@ -124,6 +124,34 @@ fn follows(router: &Router, (address, prefix): &(String, String)) {
     assert!(answer["agrees"] == true && answer["prefix"] == **prefix, "{answer}");
 }
 
+/// Asserts that an address has the route of this prefix at every moment of a change.
+fn stays_while(namespace: &str, (address, prefix): &(String, String), change: impl FnOnce()) {
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let looks = scope.spawn(|| {
+            let mut looks = 0;
+            while !ended.load(Ordering::Relaxed) {
+                assert_eq!(found(namespace, address).as_ref(), Some(prefix));
+                looks += 1;
+            }
+            looks
+        });
+        let end = End(&ended);
+        change();
+        drop(end);
+        println!("{} looks meanwhile", looks.join().expect("the route is there"));
+    });
+}
+
+/// Waits until an address has no route.
+fn goes(namespace: &str, address: &str) {
+    let until = Instant::now() + patience(Duration::from_secs(60));
+    while found(namespace, address).is_some() {
+        assert!(Instant::now() < until, "{address}: its route stays");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 /// Asserts that no turn took long so far.
 fn no_long_turn(router: &Router, what: &str) {
     let status = status(router);
@@ -178,27 +206,11 @@ fn a_table_in_a_file_is_applied_and_exchanged_without_a_stall() {
 
     // Routes that both files have are there at every moment.
     let second = configuration("second.toml", Some(&files[1]));
-    let ended = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let looks = scope.spawn(|| {
-            let mut looks = 0;
-            while !ended.load(Ordering::Relaxed) {
-                assert_eq!(found(r, &middle.0).as_ref(), Some(&middle.1));
-                looks += 1;
-            }
-            looks
-        });
-        let end = End(&ended);
+    stays_while(r, &middle, || {
         apply(&second);
         follows(&router, &last);
-        drop(end);
-        println!("{} looks meanwhile", looks.join().expect("the route is there"));
     });
-    let until = Instant::now() + patience(Duration::from_secs(60));
-    while found(r, &of(0).0).is_some() {
-        assert!(Instant::now() < until, "routes of the first file stay");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    goes(r, &of(0).0);
     no_long_turn(&router, "another file");
 
     // A file that cannot be read is refused, and the routes stay.
@@ -244,13 +256,6 @@ fn static_routes_are_applied_exchanged_and_rolled_back_without_a_stall() {
     };
     let of = |at: usize| (address_in(&prefixes[at]), prefixes[at].to_string());
     let (only_first, middle, last) = (of(0), of(third + third / 2), of(prefixes.len() - 1));
-    let gone = |(address, _): &(String, String)| {
-        let until = Instant::now() + patience(Duration::from_secs(60));
-        while found(r, address).is_some() {
-            assert!(Instant::now() < until, "{address}: its route stays");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    };
 
     apply("first.toml", &first, "");
     // The reply comes once packets follow all of them.
@@ -259,23 +264,11 @@ fn static_routes_are_applied_exchanged_and_rolled_back_without_a_stall() {
     no_long_turn(&router, "static routes");
 
     // Routes that both configurations have are there at every moment.
-    let ended = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let looks = scope.spawn(|| {
-            let mut looks = 0;
-            while !ended.load(Ordering::Relaxed) {
-                assert_eq!(found(r, &middle.0).as_ref(), Some(&middle.1));
-                looks += 1;
-            }
-            looks
-        });
-        let end = End(&ended);
+    stays_while(r, &middle, || {
         apply("second.toml", &second, "");
         follows(&router, &last);
-        drop(end);
-        println!("{} looks meanwhile", looks.join().expect("the route is there"));
     });
-    gone(&only_first);
+    goes(r, &only_first.0);
     no_long_turn(&router, "other static routes");
 
     // A source behind the routes that cannot be opened refuses all: the routes stay, and no other is sent.
@@ -296,7 +289,7 @@ fn static_routes_are_applied_exchanged_and_rolled_back_without_a_stall() {
     let changes = rolled_back["changes"].as_array().expect("a list");
     assert_eq!(changes.len(), 2 * third, "those of the middle are in both: {}", changes[0]);
     follows(&router, &last);
-    gone(&only_first);
+    goes(r, &only_first.0);
     no_long_turn(&router, "a rollback");
 
     // The file of the run is read again.
@@ -306,11 +299,11 @@ fn static_routes_are_applied_exchanged_and_rolled_back_without_a_stall() {
         said.iter().any(|line| line.contains("router.toml read again:"))
     });
     follows(&router, &only_first);
-    gone(&last);
+    goes(r, &last.0);
     no_long_turn(&router, "a reload");
 
     apply("empty.toml", "", "");
-    gone(&middle);
+    goes(r, &middle.0);
     no_long_turn(&router, "no static routes");
     let verified: Value = router.ask("fib verify");
     assert_eq!(verified["mismatches"], 0, "{verified}");

@@ -198,9 +198,7 @@ impl Lab<'_> {
         let until = Instant::now() + patience(LONGEST);
         let kind = self.daemon.source();
         loop {
-            let sources: Vec<Value> = self.router().ask("source show");
-            let source = sources.iter().find(|source| source["name"] == kind);
-            let source = source.unwrap_or(&Value::Null);
+            let source = self.router().source(kind);
             let routes = usize::try_from(source["routes"].as_u64().unwrap_or(0)).expect("64 bits");
             let there = match self.daemon {
                 Daemon::Frr(_) => routes == self.wanted() && source["in_sync"] == true,

@@ -564,7 +564,11 @@ fn measure(prepared: &mut Prepared, options: &ForwardOptions) -> Vec<Run> {
     }
     for (run, floor) in &floors {
         runs.push(run.clone());
-        turns.push(Box::new(move || Some(sample(&mut *floor.borrow_mut(), plan))));
+        turns.push(Box::new(move || {
+            let mut floor = floor.borrow_mut();
+            floor.pass();
+            Some(sample(&mut *floor, plan))
+        }));
     }
     for (run, outside) in &prepared.loops {
         runs.push(run.clone());

@@ -195,14 +195,16 @@ fn programs(book: &mut Book, step: &Step, beside: Vec<&'static Step>, quick: boo
     let built = book.build(step)?;
     ensure!(!built.is_empty(), "{}: no test program was built", step.name);
     let (alone, rest) = lanes::split(built);
-    let mut failed = book.run(step, alone, 1, quick)?;
-    // Cargo builds one thing at a time: the steps beside begin when nobody waits for it.
+    // Cargo builds one thing at a time: the steps beside begin when nobody waits for it. They get the processor when nothing
+    // else wants it, which is most of the time also while programs run alone.
     let beside = thread::spawn(|| beside.into_iter().map(Step::work_idle).collect());
-    let ran = book.run(step, rest, lanes::LANES, quick);
+    let ran = book.run(step, alone, 1, quick).and_then(|mut failed| {
+        failed.extend(book.run(step, rest, lanes::LANES, quick)?);
+        Ok(failed)
+    });
     let done: Vec<Done> = beside.join().map_err(|_| anyhow!("a step is lost"))?;
     done.into_iter().try_for_each(|done| book.enter(done))?;
-    failed.extend(ran?);
-    book.run_again(step, failed, quick)
+    book.run_again(step, ran?, quick)
 }
 
 /// A step that is over.

@@ -1,7 +1,8 @@
 //! The page in a real browser: each view opened, used by keyboard and pointer, and compared with what the API has.
 //!
-//! What a view draws is counted, and compared with the picture of it in the guide, of which it may differ in one pixel of fifty.
-//! Numbers and the lines of the last minute are of the run, and left out. `FINGERPOST_ACCEPT` keeps new pictures.
+//! What a view draws is counted, and compared with the pictures that are kept of it: one in the guide, and a dark one on a phone
+//! in `testdata/page`. It may differ from them in one pixel of fifty. Numbers and the lines of the last minute are of the run, and
+//! left out. `FINGERPOST_ACCEPT` keeps new pictures.
 
 use std::fmt::Write as _;
 use std::process::{Child, Stdio};
@@ -14,6 +15,22 @@ use fingerpost_tests::{patience, tables as table_files};
 use serde_json::Value;
 
 const ADDRESS: &str = "http://127.0.0.1:9477";
+/// Pictures of the guide, and those of a phone.
+const GUIDE: &str = "docs/guide/pictures";
+const PHONE: &str = "testdata/page";
+/// The views, as they are opened on a phone, and what is of the run in each besides numbers.
+const VIEWS: [(&str, &str, &str); 8] = [
+    ("overview", "overview", MINUTE),
+    ("graph", "graph", "path.edge"),
+    ("fib", "fib", ".spark"),
+    ("sources", "sources", ".none"),
+    ("hops", "hops", ".none"),
+    ("neighbors", "neighbors", ".badge"),
+    ("packet", "packet=10.0.2.2", ".none"),
+    ("space", "space", ".none"),
+];
+/// Lines and bars of the last minute in the overview.
+const MINUTE: &str = ".spark, .stack, .bar";
 /// Share of pixels in which a view may differ from the picture that is kept of it.
 const DIFFER: f64 = 0.02;
 /// Changes a second.
@@ -63,9 +80,13 @@ impl Lab {
 
     /// Waits for a view, and for two looks at its numbers.
     fn view(&mut self, name: &str) {
+        self.looked(name, 2);
+    }
+
+    fn looked(&mut self, name: &str, times: u32) {
         self.browser.wait(&format!("document.querySelector('#view-{name}')"));
         let looks = self.browser.value("Number(document.body.dataset.looks ?? 0)");
-        self.browser.wait(&format!("Number(document.body.dataset.looks) >= {looks} + 2"));
+        self.browser.wait(&format!("Number(document.body.dataset.looks) >= {looks} + {times}"));
     }
 
     fn number(&mut self, expression: &str) -> u64 {
@@ -73,16 +94,18 @@ impl Lab {
         value.as_u64().unwrap_or_else(|| panic!("{expression}: {value}"))
     }
 
-    /// Compares a view with the picture that the guide has of it, but for what `live` matches; or keeps it there.
-    fn picture(&mut self, name: &str, live: &str) {
-        let folder = fingerpost_tests::root().join("docs/guide/pictures");
+    /// Compares a view with the picture of it in a folder, but for what `live` matches; or keeps it there.
+    fn picture(&mut self, folder: &str, name: &str, live: &str) {
+        let folder = fingerpost_tests::root().join(folder);
         let kept = folder.join(format!("{name}.png"));
+        // It is not blank, which few words differ little from.
+        let picture = self.browser.picture();
         if std::env::var_os("FINGERPOST_ACCEPT").is_some() {
-            let picture = self.browser.picture();
+            std::fs::create_dir_all(&folder).expect("the checkout can be written");
             std::fs::write(kept, picture).expect("the checkout can be written");
             return;
         }
-        let before = std::fs::read(&kept).expect("the guide has it");
+        let before = std::fs::read(&kept).expect("there is one of each view");
         // A look at the numbers may come in between.
         let until = Instant::now() + patience(Duration::from_secs(5));
         loop {
@@ -92,7 +115,7 @@ impl Lab {
             if differ <= DIFFER {
                 // Another view is not taken for this one.
                 let other = if name == "graph" { "fib.png" } else { "graph.png" };
-                let other = std::fs::read(folder.join(other)).expect("the guide has it");
+                let other = std::fs::read(folder.join(other)).expect("there is one");
                 assert!(self.browser.differs(&other, live).0 > DIFFER, "{name}: all is alike");
                 return;
             }
@@ -170,7 +193,7 @@ fn overview(lab: &mut Lab) {
         // Lines of the last minute.
         std::thread::sleep(Duration::from_secs(25));
     }
-    lab.picture("overview", ".spark, .stack, .bar");
+    lab.picture(GUIDE, "overview", MINUTE);
 }
 
 fn graph(lab: &mut Lab) {
@@ -195,7 +218,7 @@ fn graph(lab: &mut Lab) {
     lab.browser.click(".node[data-element=resolver]", (0.5, 0.5));
     lab.browser.wait("document.querySelector('section[aria-label=Element] h2').textContent.startsWith('resolver')");
     lab.browser.value("scrollTo(0, 0)");
-    lab.picture("graph", "path.edge");
+    lab.picture(GUIDE, "graph", "path.edge");
 }
 
 fn tables(lab: &mut Lab) {
@@ -210,7 +233,7 @@ fn tables(lab: &mut Lab) {
     assert_eq!(lab.number("document.querySelectorAll('.fit .bar').length"), rows as u64);
     let algorithm = fibs[0]["algorithm"].as_str().expect("it has one");
     lab.browser.wait(&format!("document.querySelector('.fit .now').textContent === {algorithm:?}"));
-    lab.picture("fib", ".spark");
+    lab.picture(GUIDE, "fib", ".spark");
     lab.browser.press("4", 52);
     lab.view("sources");
     let sources: Vec<Value> = lab.router.ask("source show");
@@ -218,6 +241,7 @@ fn tables(lab: &mut Lab) {
         lab.number("document.querySelectorAll('#view-sources tbody tr').length"),
         sources.len() as u64
     );
+    lab.picture(GUIDE, "sources", ".none");
     lab.browser.press("5", 53);
     lab.view("hops");
     lab.browser
@@ -226,9 +250,11 @@ fn tables(lab: &mut Lab) {
     lab.browser.click("#view-hops input", (0.5, 0.5));
     lab.browser.insert("10.0.2.2");
     lab.browser.wait("[...document.querySelectorAll('table[aria-label=\"Next hops\"] tbody tr')].every((row) => row.textContent.includes('10.0.2.2'))");
+    lab.picture(GUIDE, "hops", ".none");
     lab.browser.click("nav a[href='#neighbors']", (0.5, 0.5));
     lab.view("neighbors");
     lab.browser.wait("[...document.querySelectorAll('#view-neighbors td')].some((cell) => cell.textContent === '10.0.2.2')");
+    lab.picture(GUIDE, "neighbors", ".badge");
 }
 
 fn packet(lab: &mut Lab) {
@@ -241,7 +267,7 @@ fn packet(lab: &mut Lab) {
     let steps = why["dry_run"]["steps"].as_array().expect("it is a list").len() as u64;
     assert_eq!(lab.number("document.querySelectorAll('ol.steps li').length"), steps);
     lab.browser.wait("document.querySelector('ol.steps li.sent')");
-    lab.picture("packet", ".none");
+    lab.picture(GUIDE, "packet", ".none");
     lab.browser.value("document.querySelector('input[name=packet]').value = 'no address'");
     lab.browser.click("#view-packet button", (0.5, 0.5));
     lab.browser.wait("document.querySelector('[role=alert]')?.textContent.includes('no address')");
@@ -296,7 +322,7 @@ fn space(lab: &mut Lab) {
     lab.browser.wait("document.documentElement.dataset.theme === 'dark'");
     lab.browser.value("scrollTo(0, 0)");
     std::thread::sleep(Duration::from_millis(300));
-    lab.picture("space", ".none");
+    lab.picture(GUIDE, "space", ".none");
 }
 
 /// Routes that change, ten thousand a second, and the map that follows them.
@@ -347,13 +373,18 @@ fn hangs(lab: &mut Lab) {
 }
 
 fn phone(lab: &mut Lab) {
-    for (name, dark) in [("overview", true), ("space", false), ("packet", false)] {
-        lab.browser.size(390, 844, dark);
-        lab.browser.value(&format!("location.hash = '#{name}'"));
-        lab.view(name);
+    lab.browser.size(390, 844, true);
+    for (name, words, live) in VIEWS {
+        lab.browser.value(&format!("location.hash = '#{words}'"));
+        lab.looked(name, 1);
+        match name {
+            "packet" => lab.browser.wait("document.querySelector('ol.steps li.sent')"),
+            "space" => lab.browser.wait("document.querySelector('#view-space').dataset.drawn"),
+            _ => {}
+        }
         let wide = "document.documentElement.scrollWidth > innerWidth";
         assert_eq!(lab.browser.value(wide), false, "{name} is wider than a phone");
-        // It is not blank.
-        lab.browser.picture();
+        lab.browser.value("scrollTo(0, 0)");
+        lab.picture(PHONE, name, live);
     }
 }

@@ -1,7 +1,9 @@
-//! A fresh Debian root with systemd as its first process, in a network namespace of a test.
+//! A fresh Debian with systemd as its first process: a container in a network namespace of a test, or the machine that the test
+//! runs in.
 //!
-//! `mmdebstrap` makes the root from the archive of this host's release, once: `target/debian` keeps it, until it is deleted.
-//! `systemd-nspawn` starts it: a container, with this host's kernel and no other part of it.
+//! `mmdebstrap` makes the root of the container from the archive of this host's release, once: `target/debian` keeps it, until
+//! it is deleted. `systemd-nspawn` starts it, with this host's kernel and no other part of it. A machine that is such a Debian
+//! itself is what `cargo xtask vm service` boots.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,6 +15,69 @@ use crate::{patience, root, skip};
 
 /// Longest time to fetch the packages and make the root, in seconds.
 const LONGEST: &str = "600";
+
+/// Variable that is set in a machine that is a fresh Debian: the folder of the packages to install.
+const BOOTED: &str = "FINGERPOST_DEBIAN";
+
+/// Folder of the packages to install (`1.deb` and `2.deb`) where this machine is a fresh Debian itself.
+pub fn booted() -> Option<PathBuf> {
+    std::env::var_os(BOOTED).map(PathBuf::from)
+}
+
+/// A fresh Debian.
+#[derive(Debug)]
+pub enum Debian {
+    /// A container beside the test.
+    Container(Container),
+    /// The machine of the test: [`booted`].
+    Machine,
+}
+
+impl Debian {
+    /// Runs a line of shell in it.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn try_run(&self, line: &str) -> Output {
+        let mut command = match self {
+            Self::Container(container) => container.command("sh"),
+            Self::Machine => alone(Command::new("sh")),
+        };
+        command.args(["-c", line]).output().expect("both programs were found before")
+    }
+
+    /// Runs a line of shell in it; returns what it wrote.
+    ///
+    /// # Panics
+    /// When it fails.
+    pub fn run(&self, line: &str) -> String {
+        let output = self.try_run(line);
+        let wrote = String::from_utf8_lossy(&output.stdout).into_owned();
+        let failed = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{line}: {wrote}{failed}{}", self.journal());
+        wrote
+    }
+
+    /// The end of its journal, for messages of failures.
+    fn journal(&self) -> String {
+        let output = self.try_run(
+            "systemctl status --no-pager -n0 fingerpost; journalctl --no-pager -n 40 -o cat",
+        );
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// Copies a file into it.
+    ///
+    /// # Panics
+    /// When that fails.
+    pub fn copy(&self, from: &Path, to: &str) {
+        let to = match self {
+            Self::Container(container) => container.files().join(to.trim_start_matches('/')),
+            Self::Machine => to.into(),
+        };
+        fs::copy(from, &to).unwrap_or_else(|error| panic!("{}: {error}", to.display()));
+    }
+}
 
 /// A container. It ends with this.
 #[derive(Debug)]
@@ -66,7 +131,8 @@ impl Container {
         });
         let Some(first) = first else { return false };
         self.first = first;
-        let state = self.try_run("systemctl is-system-running");
+        let state = self.command("systemctl").arg("is-system-running").output();
+        let state = state.expect("nsenter was found before");
         let state = String::from_utf8_lossy(&state.stdout).into_owned();
         matches!(state.trim_end(), "running" | "degraded")
     }
@@ -76,36 +142,12 @@ impl Container {
         self.folder.path().join("root")
     }
 
-    /// Runs a line of shell in it.
-    ///
-    /// # Panics
-    /// When nsenter cannot be started.
-    pub fn try_run(&self, line: &str) -> Output {
-        let mut command = Command::new("nsenter");
+    /// A program in it.
+    fn command(&self, program: &str) -> Command {
+        let mut command = alone(Command::new("nsenter"));
         command.args(["-m", "-u", "-i", "-n", "-p", "-r", "-w", "-t"]).arg(self.first.to_string());
-        command.args(["sh", "-c", line]).stdin(Stdio::null());
-        command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("LC_ALL", "C");
-        command.output().expect("nsenter was found before")
-    }
-
-    /// Runs a line of shell in it; returns what it wrote.
-    ///
-    /// # Panics
-    /// When it fails.
-    pub fn run(&self, line: &str) -> String {
-        let output = self.try_run(line);
-        let wrote = String::from_utf8_lossy(&output.stdout).into_owned();
-        let failed = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{line}: {wrote}{failed}{}", self.journal());
-        wrote
-    }
-
-    /// The end of its journal, for messages of failures.
-    fn journal(&self) -> String {
-        let output = self.try_run(
-            "systemctl status --no-pager -n0 fingerpost; journalctl --no-pager -n 40 -o cat",
-        );
-        String::from_utf8_lossy(&output.stdout).into_owned()
+        command.arg(program);
+        command
     }
 }
 
@@ -150,16 +192,14 @@ fn base() -> Option<PathBuf> {
     Some(file)
 }
 
+/// A command without input and without variables of the test.
+fn alone(mut command: Command) -> Command {
+    command.stdin(Stdio::null()).env_clear();
+    command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("LC_ALL", "C");
+    command
+}
+
 fn done(command: &mut Command) {
     let output = command.output().expect("it is everywhere");
     assert!(output.status.success(), "{command:?}: {output:?}");
-}
-
-/// Copies a file into the container.
-///
-/// # Panics
-/// When that fails.
-pub fn copy(from: &Path, container: &Container, to: &str) {
-    let to = container.files().join(to.trim_start_matches('/'));
-    fs::copy(from, &to).unwrap_or_else(|error| panic!("{}: {error}", to.display()));
 }

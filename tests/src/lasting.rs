@@ -13,6 +13,9 @@ use crate::{program, skip};
 /// Packets a second: few enough that a busy machine loses none before the router.
 pub const RATE: u64 = 3_000;
 
+/// Programs that it needs.
+const TOOLS: &[&str] = &["ping", "ethtool", "nsenter"];
+
 /// A line whose routers keep what they pin. It is released at the end.
 #[derive(Debug)]
 pub struct Lasting {
@@ -28,7 +31,18 @@ impl Lasting {
     /// # Panics
     /// When a command of the set-up fails.
     pub fn new(transfer: &'static str) -> Option<Self> {
-        let line = Line::new(&["ping", "ethtool", "nsenter"])?;
+        Self::of(Line::new(TOOLS)?, transfer)
+    }
+
+    /// Makes the line around the host itself: [`Line::around_host`].
+    ///
+    /// # Panics
+    /// When a command of the set-up fails.
+    pub fn around_host(transfer: &'static str) -> Option<Self> {
+        Self::of(Line::around_host(TOOLS)?, transfer)
+    }
+
+    fn of(line: Line, transfer: &'static str) -> Option<Self> {
         // A veth takes what programs send while its other end has GRO or a program; and checksums that a
         // sender leaves to a card are filled by the graph, not by drivers.
         run(&line.source, "ethtool -K s0 gro on tx off");

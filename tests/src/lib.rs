@@ -19,6 +19,7 @@ pub mod lasting;
 pub mod matrices;
 pub mod modules;
 pub mod netns;
+pub mod packages;
 pub mod place;
 pub mod rack;
 pub mod source;

@@ -29,7 +29,28 @@ pub struct Line {
     pub router: String,
     /// Where traffic goes.
     pub destination: String,
-    _namespaces: [Named; 3],
+    _namespaces: Vec<Named>,
+    _host: Option<Host>,
+}
+
+/// A name of the namespace of this process. It is deleted when this is dropped, and the namespace stays.
+#[derive(Debug)]
+struct Host;
+
+impl Host {
+    const NAME: &str = "fphost";
+
+    fn new() -> Self {
+        ip(&format!("netns attach {} {}", Self::NAME, std::process::id()));
+        accept_own_addresses(Self::NAME);
+        Self
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let _ = Command::new("ip").args(["netns", "del", Self::NAME]).output();
+    }
 }
 
 impl Line {
@@ -51,13 +72,35 @@ impl Line {
         Self::of(tools, queues.map(words))
     }
 
-    fn of(tools: &[&str], [first, second]: [String; 2]) -> Option<Self> {
+    /// Makes the line around the host itself, whose own namespace is that of the router.
+    ///
+    /// # Panics
+    /// When a command of the set-up fails.
+    pub fn around_host(tools: &[&str]) -> Option<Self> {
+        if !ready(tools) {
+            return None;
+        }
+        let [source, destination] = namespaces(["s", "d"]);
+        let (host, queues) = (Host::new(), [String::new(), String::new()]);
+        let names = [&*source, Host::NAME, &*destination].map(str::to_owned);
+        let mut line = Self::between(names, queues);
+        (line._namespaces, line._host) = (vec![source, destination], Some(host));
+        Some(line)
+    }
+
+    fn of(tools: &[&str], queues: [String; 2]) -> Option<Self> {
         if !ready(tools) {
             return None;
         }
         let namespaces = namespaces(["s", "r", "d"]);
-        let [source, router, destination] = namespaces.each_ref().map(|name| name.to_string());
-        let line = Self { source, router, destination, _namespaces: namespaces };
+        let mut line = Self::between(namespaces.each_ref().map(|name| name.to_string()), queues);
+        line._namespaces = namespaces.into();
+        Some(line)
+    }
+
+    fn between(names: [String; 3], [first, second]: [String; 2]) -> Self {
+        let [source, router, destination] = names;
+        let line = Self { source, router, destination, _namespaces: Vec::new(), _host: None };
         let (s, r, d) = (&line.source, &line.router, &line.destination);
         ip(&format!("-n {r} link add r0{first} type veth peer name s0 netns {s}{first}"));
         let names = format!("r1{second} type veth peer name d0 netns {d}{second}");
@@ -74,7 +117,7 @@ impl Line {
             ip(&format!("-n {namespace} route add default via fd0{subnet}::1"));
         }
         line.kernel_forwards(false);
-        Some(line)
+        line
     }
 
     /// Switches the kernel's own forwarding in the router on or off.
@@ -157,13 +200,17 @@ pub(crate) fn namespaces_of(roles: impl Iterator<Item = String>) -> Vec<Named> {
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let made = roles.map(|role| {
         let namespace = Named::new(format!("fp{role}{}x{number}", std::process::id()));
-        // Without it no neighbor of IPv6 is resolved for up to two seconds after a link comes up: the kernel sends no
-        // solicitation while its link-local address is tentative (RFC 4862, section 5.4).
-        let quiet = "net.ipv6.conf.all.accept_dad=0 net.ipv6.conf.default.accept_dad=0";
-        run(&namespace, &format!("sysctl -qw {quiet}"));
+        accept_own_addresses(&namespace);
         namespace
     });
     made.collect()
+}
+
+/// Has links to come use their addresses at once. Else no neighbor of IPv6 is resolved for up to two seconds after a link comes
+/// up: the kernel sends no solicitation while its link-local address is tentative (RFC 4862, section 5.4).
+fn accept_own_addresses(namespace: &str) {
+    let words = "net.ipv6.conf.all.accept_dad=0 net.ipv6.conf.default.accept_dad=0";
+    run(namespace, &format!("sysctl -qw {words}"));
 }
 
 /// Whether the kernel has interfaces of a kind (`vlan`, `bond`, `vrf`). Where not, prints that the test needs a machine

@@ -264,6 +264,7 @@ fn soak(args: &[String]) -> Result<()> {
         "takeover",
         "failover",
         "package",
+        "service",
         "tour",
         "storm",
     ];

@@ -163,7 +163,7 @@ fn backports(folder: &Path) -> Result<Vec<String>> {
 }
 
 /// `bookworm` of the line `VERSION_CODENAME=bookworm`.
-fn codename(os_release: &str) -> Option<&str> {
+pub(super) fn codename(os_release: &str) -> Option<&str> {
     let mut names = os_release.lines().filter_map(|line| line.strip_prefix("VERSION_CODENAME="));
     names.next().map(|name| name.trim_matches('"')).filter(|name| !name.is_empty())
 }

@@ -2,9 +2,10 @@
 //!
 //! QEMU boots it in seconds (`kernel.rs` has the kernel, `init.sh` what it does first). The machine sees all files of its host
 //! by 9P, read-only and under their own names, so that test programs find their libraries and tools; what is written lies
-//! above them in its memory, and ends with it. The tests write to a port that is QEMU's standard output, and the last
-//! line is their status. No network leads out.
+//! above them in its memory, and ends with it. For some tests it is a Debian of its own instead (`debian.rs`). The tests write
+//! to a port that is QEMU's standard output, and the last line is their status. No network leads out.
 
+mod debian;
 mod kernel;
 
 use std::fs::{self, OpenOptions};
@@ -15,6 +16,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::sh;
 use crate::tally::{Tally, TestReader};
+use debian::Debian;
 use kernel::Kernel;
 
 /// Drivers that the machine needs to see the files of its host, and to write; with what they lean on.
@@ -29,6 +31,9 @@ const LIMIT_SECONDS: u64 = 600;
 /// Command line of the kernel: its messages go to the console, and it stops where it cannot continue. Emulated timers
 /// are late, which it would take for broken ones.
 const CMDLINE: &str = "console=ttyS0 quiet panic=-1 oops=panic mitigations=off no_timer_check";
+
+/// Tests of a Debian that the machine itself is.
+const OF_DEBIAN: &[&str] = &["service"];
 
 /// Variable that requires a machine where there is no KVM.
 const CHOICE: &str = "FINGERPOST_VM";
@@ -64,7 +69,7 @@ pub(crate) fn vm(args: &[String]) -> Result<()> {
             "usage: cargo xtask vm TEST [FILTER..], with TEST a file of tests/tests or a package"
         );
     };
-    let machine = match Machine::new() {
+    let mut machine = match Machine::new() {
         Ok(machine) => machine,
         Err(needs) => {
             println!("skipped: needs {needs}");
@@ -72,6 +77,9 @@ pub(crate) fn vm(args: &[String]) -> Result<()> {
         }
     };
     let mut programs = build(test)?;
+    if OF_DEBIAN.contains(&test.as_str()) {
+        machine.debian = Some(Debian::provide()?);
+    }
     for program in &mut programs {
         program.args = filter.iter().cloned().chain(["--show-output".into()]).collect();
     }
@@ -120,6 +128,8 @@ pub(crate) struct Machine {
     qemu: PathBuf,
     accelerator: Accelerator,
     kernel: Kernel,
+    /// What it boots in place of the files of the host.
+    debian: Option<Debian>,
 }
 
 impl Machine {
@@ -136,7 +146,7 @@ impl Machine {
         let qemu = sh::find("qemu-system-x86_64").ok_or("qemu-system-x86_64 (qemu-system-x86)")?;
         sh::find("depmod").ok_or("depmod (kmod)")?;
         let kernel = Kernel::provide().map_err(|error| format!("Debian's kernel: {error:#}"))?;
-        Ok(Self { qemu, accelerator, kernel })
+        Ok(Self { qemu, accelerator, kernel, debian: None })
     }
 
     /// Boots it, runs the programs one after the other, and hands over each line that they write. Returns whether all of
@@ -183,6 +193,10 @@ impl Machine {
         }
         // Programs of the system, for a user's path too.
         job += "PATH=$PATH:/usr/sbin:/usr/bin:/sbin:/bin\n";
+        match &self.debian {
+            Some(debian) => job += &debian.export(),
+            None => job += include_str!("mounts.sh"),
+        }
         job += include_str!("setup.sh");
         job += &format!("cd {}\n", quoted(&sh::root()));
         for program in programs {
@@ -192,7 +206,11 @@ impl Machine {
                 program.args.iter().map(|arg| format!(" {}", sh::quoted(arg))).collect();
             job += &format!("{}{args} || status=$?\n", quoted(&program.path()?));
         }
-        Ok(job + &format!("echo\necho \"{STATUS}$status\"\n/run/vm/busybox poweroff -f\n"))
+        let off = match &self.debian {
+            Some(_) => "systemctl poweroff --force --force",
+            None => "/run/vm/busybox poweroff -f",
+        };
+        Ok(job + &format!("echo\necho \"{STATUS}$status\"\n{off}\n"))
     }
 
     /// An archive of the shell, its script, the job and the drivers.
@@ -221,7 +239,12 @@ impl Machine {
         copy(&folder.join("job"), files.join("job"))?;
         // The shell's mode is that of a program.
         copy(&shell, files.join("init"))?;
-        fs::write(files.join("init"), include_str!("init.sh")).context("cannot write init")?;
+        let rest = match &self.debian {
+            Some(debian) => debian.init(&self.kernel.modules()),
+            None => include_str!("host.sh").to_owned(),
+        };
+        let init = include_str!("init.sh").to_owned() + &rest;
+        fs::write(files.join("init"), init).context("cannot write init")?;
         let mut pack = sh::command("sh -c");
         pack.arg("find . | \"$0\" cpio -o -H newc >../initrd").arg(shell).current_dir(&files);
         sh::run(&mut pack)

@@ -91,12 +91,7 @@ pub(crate) fn package(args: &[String]) -> Result<()> {
     for kind in &options.kinds {
         let programs = match (&options.programs, kind.as_str()) {
             (Some(folder), _) => folder.clone(),
-            (None, "tar") => {
-                let target = static_target();
-                // Without the TLS library, whose C takes a compiler for that target.
-                let words = format!("{} --no-default-features --target {target}", test::RELEASE);
-                built(&words, &target, &paths)?
-            }
+            (None, "tar") => built_static(&paths)?,
             (None, _) => built(test::RELEASE, "", &paths)?,
         };
         let root = work.join(kind);
@@ -120,6 +115,28 @@ pub(crate) fn package(args: &[String]) -> Result<()> {
         println!("{}", file.display());
     }
     fs::remove_dir_all(&work).with_context(|| work.display().to_string())
+}
+
+/// Builds programs that need no library of a host; returns their folder.
+fn built_static(paths: &paths::Paths) -> Result<PathBuf> {
+    let target = static_target();
+    let library = sh::output(sh::command("rustc --print target-libdir --target").arg(&target))?;
+    ensure!(
+        Path::new(library.trim_end()).is_dir(),
+        "no standard library of {target}: rustup target add {target}"
+    );
+    let mut words = format!("{} --target {target}", test::RELEASE);
+    if sh::find("musl-gcc").is_none() {
+        // The TLS library has C, which takes a compiler for that target.
+        println!("without musl-gcc (apt-get install musl-tools) the programs have no TLS");
+        words += " --no-default-features --features fingerpost/click";
+    }
+    let folder = built(&words, &target, paths)?;
+    for name in PROGRAMS {
+        let program = fs::read(folder.join(name)).with_context(|| name.to_owned())?;
+        ensure!(glibc(&program).is_none(), "{name} needs the C library of this host");
+    }
+    Ok(folder)
 }
 
 /// Builds the programs without the paths of this host; returns their folder.

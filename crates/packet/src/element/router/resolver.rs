@@ -17,7 +17,7 @@ use fingerpost_route::{ForwardingAction, ResolveRequest};
 
 use crate::element::support::waiting::{PATIENCE_NS, QUERY_NS, Share, Waiting};
 use crate::frame::wire::{Ether, Ip4, Ip6, ether};
-use crate::frame::{Batch, Cause, DropReason};
+use crate::frame::{Batch, Cause, DropReason, flow};
 use crate::graph::{Context, Element, ElementClass, Held, Inputs, Made};
 use crate::language::ClassSpec;
 
@@ -84,7 +84,8 @@ fn key(
     }
 }
 
-fn state(key: ResolveRequest, cx: &Context<'_>) -> State {
+/// State of the resolution that a packet waits for, whose network header begins at `network`.
+fn state(key: ResolveRequest, frame: &[u8], network: usize, cx: &Context<'_>) -> State {
     let forwarding = cx.forwarding;
     match key {
         ResolveRequest::Adjacency(index) => {
@@ -98,10 +99,18 @@ fn state(key: ResolveRequest, cx: &Context<'_>) -> State {
             }
         }
         ResolveRequest::Neighbor { addr, ingress, .. } => {
-            // A known neighbor is in each table that has the prefix on its link.
+            // A known neighbor is in each table that has the prefix on its link. A group on the way there has the member that
+            // the packet's flow takes, which may be the only one that leads to the neighbor.
+            let (seed, packet) = (cx.flow_seed, frame.get(network..).unwrap_or(&[]));
             let found = match addr {
-                IpAddr::V4(addr) => forwarding.lookups(ingress, addr.to_bits(), || 0).last(),
-                IpAddr::V6(addr) => forwarding.lookups(ingress, addr.to_bits(), || 0).last(),
+                IpAddr::V4(addr) => {
+                    let hash = || flow::of_ip4(seed, packet);
+                    forwarding.lookups(ingress, addr.to_bits(), hash).last()
+                }
+                IpAddr::V6(addr) => {
+                    let hash = || flow::of_ip6(seed, packet);
+                    forwarding.lookups(ingress, addr.to_bits(), hash).last()
+                }
             };
             // Whatever else the route says now, the way from the lookup on does it.
             match found.map(|found| found.action) {
@@ -137,7 +146,8 @@ impl Element for Resolver {
                 batch.discard(i, DropReason::HoldFull);
                 continue;
             }
-            if empty && matches!(state(key, cx), State::Failed) {
+            let network = usize::from(meta.network);
+            if empty && matches!(state(key, batch.bytes(i), network, cx), State::Failed) {
                 batch.meta_mut()[i].note = Cause::HostUnreachable.note();
                 let output = ERROR + family(batch.bytes(i));
                 batch.output(i, output);
@@ -150,14 +160,14 @@ impl Element for Resolver {
 
     fn poll(&mut self, _: &mut Batch, _: &mut dyn Inputs, cx: &mut Context<'_>) {
         for _ in 0..self.waiting.keys().min(TURNS) {
-            let Some((key, wait)) = self.waiting.turn() else { return };
-            if wait.is_empty() {
+            let Some((key, wait, first)) = self.waiting.turn_with_first() else { return };
+            let Some(first) = first else {
                 if cx.now_ns.saturating_sub(wait.queried_ns) >= QUERY_NS {
                     self.waiting.forget();
                 }
                 continue;
-            }
-            let mut state = state(key, cx);
+            };
+            let mut state = state(key, first.bytes(), first.meta.network.into(), cx);
             if matches!(state, State::Waiting) {
                 if cx.now_ns.saturating_sub(wait.since_ns) >= PATIENCE_NS {
                     state = State::Failed;
@@ -198,6 +208,7 @@ mod tests {
     use crate::element::support::waiting::{KEYS, PER_KEY};
     use crate::frame::{Decision, FLAG_GENERATED, Hop};
     use crate::testing::{Bench, NoInputs, World, frame_v4, frame_v6};
+    use fingerpost_route::FibLookup;
 
     const SECOND: u64 = 1_000_000_000;
 
@@ -265,6 +276,40 @@ mod tests {
         world.action("10.0.1.8/32", ForwardingAction::Adjacency(3));
         bench.forwarding = world.forwarding();
         assert_eq!(poll(&mut bench, &mut hold), [(0, 8)]);
+    }
+
+    #[test]
+    fn a_station_behind_a_group_is_found_by_the_packets_own_flow() {
+        let mut main = World::new();
+        main.neighbor(5, 0);
+        let members = [ForwardingAction::Adjacency(5), ForwardingAction::Vrf(2)];
+        let group = main.group(&members);
+        main.route("10.0.1.0/24", group);
+        let (glean, known) = (main.hop(ForwardingAction::Glean(1)), main.hop(members[0]));
+        main.ports.ports[2].as_mut().unwrap().fib = 1;
+        main.ports.many = true;
+        let mut vrf = World::new();
+        vrf.route("10.0.1.0/24", glean);
+        let tables = |vrf: &World| {
+            let tables = vrf.forwarding();
+            [FibLookup { table: 7.into(), v4: tables.v4, v6: tables.v6 }].into()
+        };
+        let (mut bench, mut hold) = (Bench::new(&main), Resolver::new());
+        bench.forwarding.others = tables(&vrf);
+        let frame =
+            |port: u8| frame_v4("10.0.0.9", "10.0.1.7", 64, 17, &[4, port, 0, 53, 0, 8, 0, 7]);
+        let by_vrf =
+            |frame: &Vec<u8>| main.hops.action(group, flow::of_ip4(0, &frame[14..])) == members[1];
+        let frame = (0..=255).map(frame).find(by_vrf).expect("half of the flows");
+        bench.now_ns = SECOND;
+        put(&mut bench, &mut hold, ForwardingAction::Glean(1), &frame);
+        for tenth in 0..30 {
+            bench.now_ns = SECOND + tenth * SECOND / 10;
+            assert_eq!(poll(&mut bench, &mut hold), [], "{tenth}");
+        }
+        vrf.route("10.0.1.7/32", known);
+        bench.forwarding.others = tables(&vrf);
+        assert_eq!(poll(&mut bench, &mut hold), [(0, 7)]);
     }
 
     #[test]

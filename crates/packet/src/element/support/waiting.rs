@@ -330,10 +330,16 @@ impl<K: Copy + Eq + Hash> Waiting<K> {
 
     /// The key whose turn it is, and what is known of it.
     pub(crate) fn turn(&mut self) -> Option<(K, &mut Wait)> {
+        self.turn_with_first().map(|(key, wait, _)| (key, wait))
+    }
+
+    /// The key whose turn it is, what is known of it, and its first packet.
+    pub(crate) fn turn_with_first(&mut self) -> Option<(K, &mut Wait, Option<&Packet>)> {
         self.next = if self.next + 1 < self.keys.len() { self.next + 1 } else { 0 };
         let key = *self.keys.get(self.next)?;
         let wait = self.waits.get_mut(&key).expect("each key in the list is known");
-        Some((key, wait))
+        let first = self.slots.get(usize::from(wait.head)).and_then(|slot| slot.packet.as_ref());
+        Some((key, wait, first))
     }
 
     /// Forgets the key whose turn it was, and which has no packets.

@@ -251,7 +251,7 @@ mod tests {
     use crate::frame::{DropReason, Meta};
     use crate::graph::Graph;
     use crate::testing::{Bench, World, batch, frame_v4, frame_v6, neighbor_mac};
-    use fingerpost_route::{FibLookup, ForwardingAction, ResolveRequest};
+    use fingerpost_route::{FibLookup, ForwardingAction, ResolveRequest, RouteMtu};
 
     struct Router {
         bench: Bench,
@@ -324,8 +324,8 @@ mod tests {
     #[test]
     fn packets_wait_for_a_neighbor_in_another_vrf() {
         let (mut world, mut vrf) = (World::new(), World::new());
-        world.action("10.0.1.0/24", ForwardingAction::Vrf(2));
-        world.action("2001:db8:1::/48", ForwardingAction::Vrf(2));
+        world.action("10.0.1.0/24", ForwardingAction::Vrf(2, RouteMtu::NONE));
+        world.action("2001:db8:1::/48", ForwardingAction::Vrf(2, RouteMtu::NONE));
         let on_link = world.hop(ForwardingAction::Glean(1));
         vrf.route("10.0.1.0/24", on_link);
         vrf.route("2001:db8:1::/48", on_link);

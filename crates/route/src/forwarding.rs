@@ -8,6 +8,7 @@ use fingerpost_lpm::{Addr, Lookup, NextHopId, Prefix};
 
 use crate::event::{AnyPrefix, Mac, TableId};
 use crate::hops::{ForwardingAction, HopTable};
+use crate::nexthop::narrower;
 
 /// Lookups in VRFs that a packet gets at most: routes that lead further form a loop.
 pub const MOST_VRFS: usize = 8;
@@ -56,19 +57,22 @@ impl Forwarding {
     }
 
     /// The forwarding action of a packet to an address whose next hop has this one: where that is a lookup in a VRF,
-    /// the action of what it finds. `hash` gives the flow hash where a group is found. `None` where routes lead from
-    /// VRF to VRF in a loop.
+    /// the action of what it finds; and the smallest MTU of the routes into VRFs and of their devices, 0 for none. `hash` gives
+    /// the flow hash where a group is found. `None` where routes lead from VRF to VRF in a loop.
     pub fn follow<A: IpFamily>(
         &self,
         mut action: ForwardingAction,
         addr: A,
         hash: impl Fn() -> u32,
-    ) -> Option<ForwardingAction> {
+    ) -> Option<(ForwardingAction, u16)> {
+        let mut mtu = 0;
         for _ in 0..MOST_VRFS {
-            let ForwardingAction::Vrf(port) = action else { return Some(action) };
+            let ForwardingAction::Vrf(port, of_route) = action else { return Some((action, mtu)) };
+            let of_device = self.ports.port(port).map_or(0, |info| info.mtu);
+            mtu = narrower(mtu, narrower(of_route.bytes(), of_device));
             action = self.action_of(self.lookup(port, addr), &hash);
         }
-        (!matches!(action, ForwardingAction::Vrf(_))).then_some(action)
+        (!matches!(action, ForwardingAction::Vrf(..))).then_some((action, mtu))
     }
 
     /// The lookups that a packet gets in its order, for packets of an ingress port: the first one, and one for each VRF
@@ -89,7 +93,8 @@ impl Forwarding {
         let mut next = Some(ingress);
         let all = std::iter::from_fn(move || {
             let found = found(next?);
-            next = if let ForwardingAction::Vrf(port) = found.action { Some(port) } else { None };
+            next =
+                if let ForwardingAction::Vrf(port, _) = found.action { Some(port) } else { None };
             Some(found)
         });
         all.take(1 + MOST_VRFS)
@@ -116,7 +121,7 @@ impl Forwarding {
                 }
                 ForwardingAction::Glean(egress) => egress,
                 // By a port of another VRF, whichever it is.
-                ForwardingAction::Vrf(_) => return port.is_none(),
+                ForwardingAction::Vrf(..) => return port.is_none(),
                 _ => return false,
             };
             port.is_none_or(|port| egress == port)

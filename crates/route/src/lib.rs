@@ -32,5 +32,5 @@ pub use forwarding::{
     FibLookup, Forwarding, FoundHop, IpFamily, MOST_VRFS, PortInfo, PortTable, ResolveRequest,
     UrpfMode,
 };
-pub use hops::{Adjacency, ForwardingAction, HopTable, PackedAdjacency};
+pub use hops::{Adjacency, ForwardingAction, HopTable, PackedAdjacency, RouteMtu};
 pub use rules::{PolicyRule, PolicyRules, RuleAction, Selected};

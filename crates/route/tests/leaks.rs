@@ -9,7 +9,7 @@ use std::time::Instant;
 use fingerpost_route::control::ControlOptions;
 use fingerpost_route::netlink::{DONE, F_MULTI, IPV4, IPV6, Request, link, route};
 use fingerpost_route::source::{SourceSpec, find};
-use fingerpost_route::{Control, Forwarding, ForwardingAction};
+use fingerpost_route::{Control, Forwarding, ForwardingAction, RouteMtu};
 
 /// Indices of the VRFs' devices, and of an interface in each.
 const RED: u32 = 8;
@@ -178,7 +178,7 @@ fn a_route_by_the_device_of_a_vrf_is_a_lookup_in_its_table() {
         ),
     ] {
         let [first, second] = found(through)[..] else { panic!("{:?}", found(through)) };
-        assert_eq!(first, (10, ForwardingAction::Vrf(blue)));
+        assert_eq!(first, (10, ForwardingAction::Vrf(blue, RouteMtu::NONE)));
         assert_eq!((second.0, leaves_by(second.1)), (20, Some(blue0)));
         let [only] = found(direct)[..] else { panic!("{:?}", found(direct)) };
         assert_eq!((only.0, leaves_by(only.1)), (10, Some(blue0)));
@@ -186,8 +186,11 @@ fn a_route_by_the_device_of_a_vrf_is_a_lookup_in_its_table() {
         assert_eq!(found(missing).last(), Some(&(20, ForwardingAction::NoRoute)));
         let rounds = found(looped);
         assert_eq!(rounds.len(), 9);
-        let to_blue = (10, ForwardingAction::Vrf(blue));
-        assert_eq!((rounds[0], rounds[1]), (to_blue, (20, ForwardingAction::Vrf(red))));
+        let to_blue = (10, ForwardingAction::Vrf(blue, RouteMtu::NONE));
+        assert_eq!(
+            (rounds[0], rounds[1]),
+            (to_blue, (20, ForwardingAction::Vrf(red, RouteMtu::NONE)))
+        );
     }
 }
 
@@ -196,13 +199,14 @@ fn lookups_in_vrfs_end() {
     let control = control();
     let forwarding = control.forwarding();
     let port = |link| control.links().find(|(other, _, _)| *other == link).unwrap().1;
-    let into = ForwardingAction::Vrf(port(BLUE));
+    let into = ForwardingAction::Vrf(port(BLUE), RouteMtu::NONE);
     let follow = |addr: &str| {
         let hash = || panic!("there is no group");
         match addr.parse().unwrap() {
             IpAddr::V4(addr) => forwarding.follow(into, addr.to_bits(), hash),
             IpAddr::V6(addr) => forwarding.follow(into, addr.to_bits(), hash),
         }
+        .map(|(action, _)| action)
     };
     for (own, looped) in [("10.1.2.2", "10.9.9.9"), ("2001:db8:1:2::2", "2001:db8:9:9::9")] {
         assert_eq!((follow(own), follow(looped)), (Some(ForwardingAction::Local), None));

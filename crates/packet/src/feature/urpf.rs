@@ -251,7 +251,7 @@ impl Element for Check {
 mod tests {
     use std::sync::Arc;
 
-    use fingerpost_route::{FibLookup, ForwardingAction, PortTable};
+    use fingerpost_route::{FibLookup, ForwardingAction, PortTable, RouteMtu};
 
     use super::*;
     use crate::frame::Decision;
@@ -350,8 +350,8 @@ mod tests {
     #[test]
     fn a_route_into_a_vrf_leads_out_but_not_by_the_ingress() {
         let mut world = world();
-        world.action("10.4.0.0/16", ForwardingAction::Vrf(0));
-        world.action("2001:db8:4::/48", ForwardingAction::Vrf(0));
+        world.action("10.4.0.0/16", ForwardingAction::Vrf(0, RouteMtu::NONE));
+        world.action("2001:db8:4::/48", ForwardingAction::Vrf(0, RouteMtu::NONE));
         let sources = ["10.4.0.1", "2001:db8:4::1"];
         assert_eq!(pass(world.forwarding(), UrpfMode::Loose, &sources), [true; 2]);
         assert_eq!(pass(world.forwarding(), UrpfMode::Strict, &sources), [false; 2]);

@@ -9,7 +9,7 @@ use super::neighbors::Neighbors;
 use super::objects::Objects;
 use super::tables::Tables;
 use crate::event::{AnyPrefix, ObjectTarget, VRF};
-use crate::hops::{Adjacency, ForwardingAction};
+use crate::hops::{Adjacency, ForwardingAction, RouteMtu};
 use crate::nexthop::{AdjacencyKey, Exit, Found, Resolver};
 
 /// A view of the control side's parts while its next hops are written.
@@ -37,7 +37,7 @@ impl Resolver for LiveResolver<'_> {
         Some(if entry.state().loopback {
             Exit::ForwardingAction(ForwardingAction::Local)
         } else if entry.state().kind == VRF {
-            Exit::ForwardingAction(ForwardingAction::Vrf(entry.port()))
+            Exit::ForwardingAction(ForwardingAction::Vrf(entry.port(), RouteMtu::NONE))
         } else if entry.state().mac.is_none() {
             // One host at the other end: there is no neighbor to resolve.
             to(None)

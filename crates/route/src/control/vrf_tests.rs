@@ -6,7 +6,7 @@ use crate::event::{
     LinkState, MAIN_TABLE, Mac, NeighborState, Path, RouteEvent, RouteUpdate, Target,
 };
 use crate::forwarding::ResolveRequest;
-use crate::hops::ForwardingAction;
+use crate::hops::{ForwardingAction, RouteMtu};
 use crate::rules::{PolicyRule, PolicyRules, RuleAction, usual};
 
 const RED: u32 = 10;
@@ -63,7 +63,10 @@ fn members_of_a_vrf_have_its_table_and_behind_it_the_main_one() {
     route(&mut lab, MAIN_TABLE, "198.51.100.0/24", Target::Path(by));
     lab.commit();
     let red = lab.port("red");
-    assert_eq!(action(&mut lab, "left", "198.51.100.1"), ForwardingAction::Vrf(red));
+    assert_eq!(
+        action(&mut lab, "left", "198.51.100.1"),
+        ForwardingAction::Vrf(red, RouteMtu::NONE)
+    );
     lab.link(RED_DEVICE, LinkState { kind: "vrf".into(), vrf: Some(RED), up: false, ..up("red") });
     lab.commit();
     assert_eq!(action(&mut lab, "left", "198.51.100.1"), ForwardingAction::Unreachable);
@@ -126,7 +129,8 @@ fn last_action(lab: &mut Lab, port: &str, addr: &str, hash: u32) -> ForwardingAc
     let forwarding = lab.reader.pin().clone();
     let last = forwarding.lookups(port, addr, || hash).last().expect("at least one lookup");
     let first = forwarding.hops.action(forwarding.lookup(port, addr), hash);
-    assert_eq!(forwarding.follow(first, addr, || hash), Some(last.action));
+    let followed = forwarding.follow(first, addr, || hash);
+    assert_eq!(followed.map(|(action, _)| action), Some(last.action));
     last.action
 }
 
@@ -153,7 +157,7 @@ fn a_change_in_a_vrf_counts_for_routes_that_lead_there() {
     let hop = forwarding.lookup(port, 0xc000_0201_u32);
     let mut actions = [0, u32::MAX].map(|hash| forwarding.hops.action(hop, hash));
     actions.sort();
-    let [ForwardingAction::Adjacency(index), ForwardingAction::Vrf(_)] = actions else {
+    let [ForwardingAction::Adjacency(index), ForwardingAction::Vrf(..)] = actions else {
         panic!("{actions:?}");
     };
     assert_eq!(forwarding.hops.adjacency(index).port, left);
@@ -169,6 +173,29 @@ fn a_change_in_a_vrf_counts_for_routes_that_lead_there() {
     let mut met = [0, u32::MAX].map(|hash| last_action(&mut lab, "left", "192.0.2.1", hash));
     met.sort();
     assert!(matches!(met, [ForwardingAction::Adjacency(_), ForwardingAction::Prohibit]), "{met:?}");
+}
+
+#[test]
+fn the_mtus_of_a_route_into_a_vrf_and_of_its_device_are_limits() {
+    let mut lab = vrf();
+    let into = Target::Path(Path { gateway: None, link: Some(RED_DEVICE), weight: 1 });
+    let addr = "10.0.2.9".parse::<std::net::Ipv4Addr>().unwrap().to_bits();
+    for (of_route, of_device, want) in
+        [(0, 65_575, u16::MAX), (1300, 65_575, 1300), (1300, 1280, 1280), (1300, 1500, 1300)]
+    {
+        let state = LinkState { kind: "vrf".into(), vrf: Some(RED), ..up("red") };
+        lab.link(RED_DEVICE, LinkState { mtu: of_device, ..state });
+        let prefix = AnyPrefix::parse("10.0.2.0/24").unwrap();
+        let key = RouteKey { table: MAIN_TABLE, prefix, metric: 0 };
+        let update = RouteUpdate { mtu: of_route, ..RouteUpdate::new(key, into.clone()) };
+        lab.event(RouteEvent::Route(update));
+        lab.commit();
+        let (left, right) = (lab.port("left"), lab.port("right"));
+        let forwarding = lab.reader.pin().clone();
+        let first = forwarding.hops.action(forwarding.lookup(left, addr), 0);
+        let followed = forwarding.follow(first, addr, || 0);
+        assert_eq!(followed, Some((ForwardingAction::Glean(right), want)));
+    }
 }
 
 #[test]

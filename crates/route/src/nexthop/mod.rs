@@ -21,7 +21,7 @@ use fingerpost_lpm::{Epoch, Grace, Heap, MemoryMaker, NextHopId, UpdateError};
 
 use crate::event::{AnyPrefix, Path};
 use crate::group::{Buckets, GroupMode, slot_shares};
-use crate::hops::{ForwardingAction, HopTable, MAX_INDEX};
+use crate::hops::{ForwardingAction, HopTable, MAX_INDEX, RouteMtu};
 
 mod check;
 mod depend;
@@ -306,6 +306,11 @@ impl NextHops {
             // Another MTU is no other member.
             buckets.rename(|exit| match exit {
                 Exit::Adjacency(key) if key.mtu == like.attrs.mtu => key.mtu = attrs.mtu,
+                Exit::ForwardingAction(ForwardingAction::Vrf(_, mtu))
+                    if *mtu == RouteMtu::of(like.attrs.mtu) =>
+                {
+                    *mtu = RouteMtu::of(attrs.mtu);
+                }
                 _ => {}
             });
             Some(buckets)

@@ -14,7 +14,7 @@ use fingerpost_lpm::NextHopId;
 use super::NextHops;
 use super::key::{AdjacencyKey, Exit, HopAttrs, HopKey, narrower};
 use crate::event::{AnyPrefix, ObjectTarget, Path};
-use crate::hops::{Adjacency, ForwardingAction};
+use crate::hops::{Adjacency, ForwardingAction, RouteMtu};
 
 /// How deep recursive gateways and nested groups are followed.
 pub(super) const MAX_DEPTH: usize = 8;
@@ -188,6 +188,9 @@ impl Walk<'_> {
                 let mtu = narrower(self.mtu, key.mtu);
                 vec![(Exit::Adjacency(AdjacencyKey { mtu, ..key }), 1)]
             }
+            Some(Exit::ForwardingAction(ForwardingAction::Vrf(port, _))) => {
+                action(ForwardingAction::Vrf(port, RouteMtu::of(self.mtu)))
+            }
             Some(exit) => vec![(exit, 1)],
             None => Vec::new(),
         }
@@ -200,7 +203,7 @@ fn leads_out(exit: &Exit) -> bool {
         Exit::ForwardingAction(action) => {
             matches!(
                 action,
-                ForwardingAction::Glean(_) | ForwardingAction::Local | ForwardingAction::Vrf(_)
+                ForwardingAction::Glean(_) | ForwardingAction::Local | ForwardingAction::Vrf(..)
             )
         }
     }

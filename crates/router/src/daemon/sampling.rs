@@ -327,7 +327,7 @@ impl<'a> World<'a> {
             ForwardingAction::Local => (Egress::Host, destination),
             // Codes of "destination unreachable" (RFC 792, RFC 1812 5.2.7.1).
             ForwardingAction::NoRoute => (Egress::Dropped(0), unspecified(destination)),
-            ForwardingAction::Vrf(_) => (Egress::NO_REASON, unspecified(destination)),
+            ForwardingAction::Vrf(..) => (Egress::NO_REASON, unspecified(destination)),
             ForwardingAction::Unreachable => (Egress::Dropped(1), unspecified(destination)),
             ForwardingAction::Prohibit => (Egress::Dropped(13), unspecified(destination)),
             ForwardingAction::Blackhole => (Egress::NO_REASON, unspecified(destination)),

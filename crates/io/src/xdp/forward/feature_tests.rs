@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fingerpost_lpm::testing::Rng;
-use fingerpost_route::{Forwarding, ForwardingAction, PortTable, UrpfMode};
+use fingerpost_route::{Forwarding, ForwardingAction, PortTable, RouteMtu, UrpfMode};
 
 use super::tests::{Lab, conserved, own};
 use super::*;
@@ -218,7 +218,7 @@ fn routes_into_a_vrf_count_for_urpf_and_lead_to_the_graph() {
         let addr4: std::net::Ipv4Addr = behind4.parse().unwrap();
         let addr6: std::net::Ipv6Addr = behind6.parse().unwrap();
         for id in [v4.lookup(addr4.to_bits()), v6.lookup(addr6.to_bits())] {
-            hops.set_hop(id, ForwardingAction::Vrf(lab.topology.port("wan")));
+            hops.set_hop(id, ForwardingAction::Vrf(lab.topology.port("wan"), RouteMtu::NONE));
         }
         compare(&lab, &Features::default(), &Features::default(), udp);
         for (name, action) in [("strict", XDP_DROP), ("loose", XDP_REDIRECT)] {

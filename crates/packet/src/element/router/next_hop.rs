@@ -97,21 +97,22 @@ impl<const FAMILY: u8> NextHop<FAMILY> {
         batch: &mut Batch,
         cx: &mut Context<'_>,
     ) {
-        let action = match ForwardingAction::decode(action) {
-            action @ ForwardingAction::Vrf(_) => {
+        let (action, mtu) = match ForwardingAction::decode(action) {
+            action @ ForwardingAction::Vrf(..) => {
                 match Self::follow(action, &batch.meta()[i], batch.bytes(i), cx) {
                     Ok(found) => found,
                     Err(reason) => return batch.discard(i, reason),
                 }
             }
-            action => action,
+            action => (action, 0),
         };
         let verdict = match action {
             ForwardingAction::Adjacency(index) => {
-                let adjacency = cx.forwarding.hops.view().packed_adjacency(index);
+                let mut adjacency = cx.forwarding.hops.view().packed_adjacency(index);
                 let meta = batch.meta()[i];
                 let count_down = is_decided(input) || meta.flags & FLAG_GENERATED == 0;
                 if adjacency.resolved() {
+                    adjacency = adjacency.narrowed(mtu);
                     let may_turn = !self.turns || input == turned::<FAMILY>() || meta.is_ours();
                     let frame = batch.bytes_mut(i);
                     let verdict = send::<FAMILY>(frame, &meta, adjacency, count_down, may_turn);
@@ -130,14 +131,14 @@ impl<const FAMILY: u8> NextHop<FAMILY> {
         divert::<FAMILY>(batch, i, action, &verdict);
     }
 
-    /// What the lookups in VRFs find that an action leads to.
+    /// What the lookups in VRFs find that an action leads to, and the MTU of the routes there, 0 for none.
     #[cold]
     fn follow(
         action: ForwardingAction,
         meta: &Meta,
         frame: &[u8],
         cx: &Context<'_>,
-    ) -> Result<ForwardingAction, DropReason> {
+    ) -> Result<(ForwardingAction, u16), DropReason> {
         let network = usize::from(meta.network);
         let packet = frame.get(network..).unwrap_or(&[]);
         let followed = if FAMILY == 4 {
@@ -213,7 +214,7 @@ fn elsewhere(action: ForwardingAction) -> Verdict {
         ForwardingAction::Prohibit => Verdict::Error(Cause::Prohibit),
         ForwardingAction::Blackhole => Verdict::Drop(DropReason::Blackhole),
         ForwardingAction::Local => Verdict::Drop(DropReason::Local),
-        ForwardingAction::Vrf(_) => Verdict::Drop(DropReason::LoopGuard),
+        ForwardingAction::Vrf(..) => Verdict::Drop(DropReason::LoopGuard),
     }
 }
 
@@ -354,7 +355,7 @@ mod tests {
     use crate::frame::wire::ip4::sum_is_valid;
     use crate::testing::{Bench, World, frame_v4, frame_v6, neighbor_mac, port_mac};
     use fingerpost_lpm::NextHopId;
-    use fingerpost_route::FibLookup;
+    use fingerpost_route::{FibLookup, RouteMtu};
 
     fn world() -> (World, Vec<NextHopId>) {
         let mut world = World::new();
@@ -466,8 +467,11 @@ mod tests {
     #[test]
     fn a_route_into_a_vrf_is_looked_up_there() {
         let (mut main, hops) = world();
-        let into = main.hop(ForwardingAction::Vrf(2));
-        let group = main.group(&[ForwardingAction::Vrf(2), ForwardingAction::Vrf(2)]);
+        let into = main.hop(ForwardingAction::Vrf(2, RouteMtu::NONE));
+        let group = main.group(&[
+            ForwardingAction::Vrf(2, RouteMtu::NONE),
+            ForwardingAction::Vrf(2, RouteMtu::NONE),
+        ]);
         let of_vrf = main.group(&[ForwardingAction::Adjacency(5), ForwardingAction::Adjacency(5)]);
         main.ports.ports[2].as_mut().unwrap().fib = 1;
         main.ports.many = true;
@@ -556,6 +560,41 @@ mod tests {
         ] {
             let (batch, _) = run(&world, &frame, 0, |m| m.hop = Hop::of_next_hop(hops[2]));
             assert_eq!(batch.decision(0), Decision::Output(0), "exactly the MTU fits");
+        }
+    }
+
+    #[test]
+    fn the_mtu_of_a_route_into_a_vrf_is_a_limit() {
+        let (mut main, hops) = world();
+        let into = main.hop(ForwardingAction::Vrf(0, RouteMtu::of(1300)));
+        main.ports.ports[0].as_mut().unwrap().fib = 1;
+        main.ports.many = true;
+        let mut vrf = World::new();
+        vrf.route("192.0.2.1/32", hops[1]);
+        vrf.route("2001:db8:5::1/128", hops[1]);
+        let mut bench = Bench::new(&main);
+        let tables = vrf.forwarding();
+        bench.forwarding.others =
+            [FibLookup { table: 7.into(), v4: tables.v4, v6: tables.v6 }].into();
+        let too_big = (Decision::Output(ERROR), Cause::TooBig(1300).note());
+        let sent = (Decision::Output(0), Note::egress(1));
+        for (more, v4, v6) in
+            [(0, sent, sent), (1, (Decision::Output(FRAGMENT), Note::of_mtu(1300)), too_big)]
+        {
+            for (class, frame, want) in [
+                (CLASS4, frame_v4("10.0.0.9", "192.0.2.1", 64, 17, &vec![0; 1280 + more]), v4),
+                (
+                    CLASS6,
+                    frame_v6("2001:db8::9", "2001:db8:5::1", 64, 17, &vec![0; 1260 + more]),
+                    v6,
+                ),
+            ] {
+                let mut batch = crate::testing::batch(&bench.pool, 9, [&frame[..]]);
+                let meta = &mut batch.meta_mut()[0];
+                (meta.network, meta.hop) = (14, Hop::of_next_hop(into));
+                crate::testing::element(&class, "").process(0, &mut batch, &mut bench.context());
+                assert_eq!((batch.decision(0), batch.meta()[0].note), want);
+            }
         }
     }
 

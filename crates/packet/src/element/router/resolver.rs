@@ -208,7 +208,7 @@ mod tests {
     use crate::element::support::waiting::{KEYS, PER_KEY};
     use crate::frame::{Decision, FLAG_GENERATED, Hop};
     use crate::testing::{Bench, NoInputs, World, frame_v4, frame_v6};
-    use fingerpost_route::FibLookup;
+    use fingerpost_route::{FibLookup, RouteMtu};
 
     const SECOND: u64 = 1_000_000_000;
 
@@ -282,7 +282,7 @@ mod tests {
     fn a_station_behind_a_group_is_found_by_the_packets_own_flow() {
         let mut main = World::new();
         main.neighbor(5, 0);
-        let members = [ForwardingAction::Adjacency(5), ForwardingAction::Vrf(2)];
+        let members = [ForwardingAction::Adjacency(5), ForwardingAction::Vrf(2, RouteMtu::NONE)];
         let group = main.group(&members);
         main.route("10.0.1.0/24", group);
         let (glean, known) = (main.hop(ForwardingAction::Glean(1)), main.hop(members[0]));

@@ -85,7 +85,7 @@ pub(super) fn action_word(action: ForwardingAction) -> &'static str {
         ForwardingAction::Blackhole => "blackhole",
         ForwardingAction::Unreachable => "unreachable",
         ForwardingAction::Prohibit => "prohibit",
-        ForwardingAction::Vrf(_) => "vrf",
+        ForwardingAction::Vrf(..) => "vrf",
     }
 }
 

@@ -142,7 +142,7 @@ impl View<'_> {
         let (table, _) = self.tables_of(meta.port, Some(addr));
         let action = forwarding.hops.action(hop, hash);
         let first = self.trace_route(table, addr, hop, action);
-        let ForwardingAction::Vrf(port) = action else { return vec![first] };
+        let ForwardingAction::Vrf(port, _) = action else { return vec![first] };
         let found: Vec<FoundHop> = match addr {
             IpAddr::V4(addr) => {
                 forwarding.lookups(port, addr.to_bits(), || hash).take(MOST_VRFS).collect()

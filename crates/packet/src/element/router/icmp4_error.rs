@@ -12,7 +12,7 @@ use fingerpost_route::PortTable;
 
 use crate::element::support::icmp_errors::{ErrorHeader, Errors, class, drop_answered};
 use crate::element::support::rate_limit::ErrorLimits;
-use crate::element::support::source_addr::{egress_v4, source_v4};
+use crate::element::support::source_addr::{egress, source_v4};
 use crate::frame::wire::checksum::checksum;
 use crate::frame::wire::ether::{ETHER_BYTES, TYPE_IP4};
 use crate::frame::wire::icmp::{
@@ -68,7 +68,7 @@ impl Icmp4Error {
         EtherMut::of(bytes)?.set_kind(TYPE_IP4);
         // The flow hash of an error depends on what it quotes and not on its source.
         let hash = || flow::of_ip4(cx.flow_seed, &bytes[ETHER_BYTES..]);
-        let source = egress_v4(cx.forwarding, meta.port, dst, hash)
+        let source = egress(cx.forwarding, meta.port, dst, hash)
             .and_then(|port| source_v4(&cx.forwarding.ports, port, dst));
         let Some(source) = source else {
             self.0.no_source();
@@ -348,7 +348,7 @@ mod tests {
             let ip = Ip4::at(&left.frame, 14).unwrap();
             let hash = flow::of_ip4(0, &left.frame[14..]);
             let forwarding = &stage.topology.forwarding;
-            let port = egress_v4(forwarding, 0, ip.dst(), || hash).unwrap();
+            let port = egress(forwarding, 0, ip.dst(), || hash).unwrap();
             assert_eq!(Some(ip.src()), source_v4(&forwarding.ports, port, ip.dst()));
             seen.insert(port);
         }

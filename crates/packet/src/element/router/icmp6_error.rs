@@ -11,7 +11,7 @@ use fingerpost_route::{PortInfo, PortTable};
 
 use crate::element::support::icmp_errors::{ErrorHeader, Errors, class, drop_answered};
 use crate::element::support::rate_limit::ErrorLimits;
-use crate::element::support::source_addr::{egress_v6, source_v6};
+use crate::element::support::source_addr::{egress, source_v6};
 use crate::frame::wire::checksum::pseudo_v6;
 use crate::frame::wire::ether::{ETHER_BYTES, TYPE_IP6};
 use crate::frame::wire::icmp::{
@@ -76,7 +76,7 @@ impl Icmp6Error {
         } else {
             // The flow hash of an error depends on what it quotes and not on its source.
             let hash = || flow::of_ip6(cx.flow_seed, &bytes[ETHER_BYTES..]);
-            egress_v6(cx.forwarding, meta.port, dst, hash)
+            egress(cx.forwarding, meta.port, dst, hash)
         };
         // An error about a packet to one of our own addresses speaks from that one (2.2 a).
         let own = ports.own_v6.binary_search(&ip.dst()).is_ok().then_some(ip.dst());

@@ -17,7 +17,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::element::support::source_addr::{egress_v4, source_v4};
+use crate::element::support::source_addr::{egress, source_v4};
 use crate::frame::counters::{Count, PerWorker};
 use crate::frame::wire::checksum::checksum;
 use crate::frame::wire::{IP4_BYTES, Ip4, Ip4Mut};
@@ -217,8 +217,7 @@ impl Ip4Options {
             Speaks::As(addrs) => addrs.first().copied(),
             Speaks::Egress => {
                 let hash = || flow::of_ip4(cx.flow_seed, packet);
-                egress_v4(cx.forwarding, port, dst, hash)
-                    .and_then(|port| source_v4(ports, port, dst))
+                egress(cx.forwarding, port, dst, hash).and_then(|port| source_v4(ports, port, dst))
             }
         };
         let Some(own) = own else { return };

@@ -15,28 +15,9 @@ use fingerpost_route::{Forwarding, ForwardingAction, IpFamily, PortTable};
 
 use crate::frame::wire::ip6::{is_link_local, is_multicast};
 
-/// The port by which an IPv4 packet to `dst` will leave, by the table of the port `from` that caused it;
-/// `None` where it will not. `hash` gives the flow hash when several paths lead there.
-pub(crate) fn egress_v4(
-    forwarding: &Forwarding,
-    from: u16,
-    dst: u32,
-    hash: impl Fn() -> u32,
-) -> Option<u16> {
-    egress(forwarding, from, dst, hash)
-}
-
-/// Egress port of an IPv6 packet; see [`egress_v4`].
-pub(crate) fn egress_v6(
-    forwarding: &Forwarding,
-    from: u16,
-    dst: u128,
-    hash: impl Fn() -> u32,
-) -> Option<u16> {
-    egress(forwarding, from, dst, hash)
-}
-
-fn egress<A: IpFamily>(
+/// The port by which a packet to `dst` will leave, by the table of the port `from` that caused it; `None` where it will
+/// not. `hash` gives the flow hash when several paths lead there.
+pub(crate) fn egress<A: IpFamily>(
     forwarding: &Forwarding,
     from: u16,
     dst: A,
@@ -108,21 +89,21 @@ mod tests {
     #[test]
     fn egress_follows_routes() {
         let built = Built::of_cases();
-        let egress = |dst| egress_v4(&built.forwarding, 0, v4(dst), || panic!("not a group"));
-        assert_eq!(egress("198.51.100.9"), Some(built.port("wan")));
-        assert_eq!(egress("10.1.0.77"), Some(built.port("lan")), "a glean");
-        assert_eq!(egress("172.20.0.1"), Some(built.port("wan")), "unresolved still has a port");
+        let to_v4 = |dst| egress(&built.forwarding, 0, v4(dst), || panic!("not a group"));
+        assert_eq!(to_v4("198.51.100.9"), Some(built.port("wan")));
+        assert_eq!(to_v4("10.1.0.77"), Some(built.port("lan")), "a glean");
+        assert_eq!(to_v4("172.20.0.1"), Some(built.port("wan")), "unresolved still has a port");
         for none in ["10.1.0.1", "192.0.2.1", "198.18.1.1", "198.18.3.1"] {
-            assert_eq!(egress(none), None, "{none}");
+            assert_eq!(to_v4(none), None, "{none}");
         }
-        let by_hash = |hash| egress_v4(&built.forwarding, 0, v4("172.23.0.1"), || hash).unwrap();
+        let by_hash = |hash| egress(&built.forwarding, 0, v4("172.23.0.1"), || hash).unwrap();
         assert_eq!(
             [0, 1 << 30, 2 << 30, 3 << 30].map(by_hash),
             ["wan", "wan", "narrow", "ptp"].map(|p| built.port(p))
         );
-        let egress = |dst| egress_v6(&built.forwarding, 0, v6(dst), || 0);
-        assert_eq!(egress("2001:db8:180::1"), Some(built.port("ptp")));
-        assert_eq!(egress("fe80::a2"), None, "no route can say on which link");
+        let to_v6 = |dst| egress(&built.forwarding, 0, v6(dst), || 0);
+        assert_eq!(to_v6("2001:db8:180::1"), Some(built.port("ptp")));
+        assert_eq!(to_v6("fe80::a2"), None, "no route can say on which link");
     }
 
     #[test]

@@ -20,6 +20,7 @@ pub(crate) mod world;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
@@ -39,7 +40,7 @@ pub use features::{Feature, find as find_features};
 pub use stream::Stream;
 
 use crate::document::{BenchDocument, Kind, Run, Unit};
-use crate::measure::{Clock, Measured, Plan, Turn, alternate_told, sample};
+use crate::measure::{Clock, Measured, Plan, Turn, alternate_told, sample, sample_beside};
 use crate::peer::{LOAD_LIMIT, Row};
 use crate::table::{Table, Tables};
 
@@ -336,6 +337,8 @@ struct Prepared {
     paths: Vec<(Run, Path)>,
     chains: Vec<(Run, chain::Chain)>,
     floors: Vec<(Run, floor::Floor)>,
+    /// Paths that are measured while the second one is at work on another core.
+    pairs: Vec<(Run, [Path; 2])>,
     loops: Vec<(Run, RefCell<Loop>)>,
     /// What cannot be, with the reason.
     left_out: Vec<Run>,
@@ -535,6 +538,8 @@ fn measure(prepared: &mut Prepared, options: &ForwardOptions) -> Vec<Run> {
         prepared.chains.drain(..).map(|(run, chain)| (run, RefCell::new(chain))).collect();
     let floors: Vec<(Run, RefCell<floor::Floor>)> =
         prepared.floors.drain(..).map(|(run, floor)| (run, RefCell::new(floor))).collect();
+    let pairs: Vec<(Run, RefCell<[Path; 2]>)> =
+        prepared.pairs.drain(..).map(|(run, pair)| (run, RefCell::new(pair))).collect();
     let plain = |run: &Run| run.family.is_some_and(|family| run.name == format!("graph-v{family}"));
     let graphs =
         || paths.iter().filter(|(run, _)| plain(run) || cluster::RUNS.contains(&&*run.name));
@@ -568,6 +573,19 @@ fn measure(prepared: &mut Prepared, options: &ForwardOptions) -> Vec<Run> {
             let mut floor = floor.borrow_mut();
             floor.pass();
             Some(sample(&mut *floor, plan))
+        }));
+    }
+    for (run, pair) in &pairs {
+        runs.push(run.clone());
+        turns.push(Box::new(move || {
+            let [path, other] = &mut *pair.borrow_mut();
+            path.pass();
+            other.pass();
+            let mut busy = || {
+                other.work();
+                Ok::<_, Infallible>(())
+            };
+            sample_beside(path, plan, &mut busy).ok()
         }));
     }
     for (run, outside) in &prepared.loops {

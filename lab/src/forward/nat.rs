@@ -4,8 +4,9 @@
 //! flows come from one host that has a route, and get ports of one address. `nat-v4` has a flow for each destination,
 //! all known; `nat-v4-known` has as many as are wanted, of which packets take any; in `nat-v4-new` each packet is of a
 //! new flow, which takes the place of the first to end in a full table. `nat-v4-shared` is `nat-v4` by one of two workers
-//! that share the table, with the locks that this takes; the other one is idle. `nat-v4-floor` is the path without
-//! translation, and beside it the cache lines alone that no translation can leave out (`floor.rs`).
+//! that share the table, with the locks that this takes; the other one is idle. In `nat-v4-beside` that one is at work on
+//! another core, with as many flows of its own. `nat-v4-floor` is the path without translation, and beside it the cache
+//! lines alone that no translation can leave out (`floor.rs`).
 //!
 //! Before anything is timed, every flow crosses once, which makes its mapping, and is compared with the oracle; of each
 //! 997th a reply is sent back, which must reach the host at the flow's own port. A packet carries the number of its
@@ -41,13 +42,50 @@ const PORTS: u64 = 65_000;
 const UDP: usize = ETHER_BYTES + IP4_BYTES;
 const PAYLOAD: usize = UDP + 8;
 
-/// What the runs are called.
-const RUNS: [&str; 4] = ["nat-v4", "nat-v4-shared", "nat-v4-known", "nat-v4-new"];
+/// A run with translation.
+struct Row {
+    name: &'static str,
+    /// Flows that are known, given the number of destinations and of wanted mappings.
+    flows: fn(each: u64, many: u64) -> u64,
+    /// Workers that share the table.
+    workers: usize,
+    /// Whether the second worker is at work as well.
+    beside: bool,
+    /// The flows of its packets, where so many are known; `None` for that of the destination.
+    stamp: fn(&Nat, flows: u64, seed: u64) -> Option<Stamp>,
+}
+
+const RUNS: [Row; 5] = [
+    Row { name: "nat-v4", ..EACH_FLOW },
+    Row { name: "nat-v4-shared", workers: 2, ..EACH_FLOW },
+    Row { name: "nat-v4-beside", flows: |each, _| 2 * each, workers: 2, beside: true, ..EACH_FLOW },
+    Row { name: "nat-v4-known", flows: |_, many| many, stamp: any, ..EACH_FLOW },
+    Row {
+        name: "nat-v4-new",
+        flows: |_, many| many,
+        stamp: |nat, flows, _| Some(nat.stamp(move |n| n + flows)),
+        ..EACH_FLOW
+    },
+];
+
+/// A known flow for each destination.
+const EACH_FLOW: Row =
+    Row { name: "", flows: |each, _| each, workers: 1, beside: false, stamp: |_, _, _| None };
+
+/// Any known flow of the destination whose turn it is.
+fn any(nat: &Nat, flows: u64, seed: u64) -> Option<Stamp> {
+    let mut random = Rng::new(seed);
+    let each = nat.found.len() as u64;
+    let of_each = usize::try_from(flows / each).unwrap_or(usize::MAX);
+    Some(nat.stamp(move |n| n % each + random.below(of_each) as u64 * each))
+}
 
 /// A path with translation, the flows that cross it and where they come from.
 struct Nat {
     path: Path,
     handlers: Handlers,
+    /// Those of further workers.
+    others: Vec<Path>,
     found: Arc<[(u32, NextHopId)]>,
     headers: Headers,
     host: (u32, NextHopId),
@@ -72,31 +110,29 @@ pub(super) fn prepare(
         let each = found.len() as u64;
         let many = (options.mappings as u64).next_multiple_of(each);
         ensure!(many / each <= PORTS, "so many mappings need more destinations");
-        for (name, flows) in RUNS.into_iter().zip([each, each, many, many]) {
-            let workers = if name == "nat-v4-shared" { 2 } else { 1 };
-            let mut nat =
-                Nat::new(&found, &headers, (flows, workers), options.burst, control, ports)?;
+        for row in &RUNS {
+            let flows = (row.flows)(each, many);
+            let capacity = (flows, row.workers);
+            let mut nat = Nat::new(&found, &headers, capacity, options.burst, control, ports)?;
             let start = Clock::Thread.now();
             let left = nat.send(nat.headers.clone(), Some(nat.stamp(|n| n)), flows);
             let rate = flows as f64 / (Clock::Thread.now() - start).as_secs_f64() / 1e6;
             let (checked, wrong) = nat.check(left, flows)?;
-            let mut run = Run::new(name, Kind::Ours, stream.name(), Unit::NsPerPacket);
+            let mut run = Run::new(row.name, Kind::Ours, stream.name(), Unit::NsPerPacket);
             run.family = Some(4);
             run.set_answers(checked, wrong);
             let bytes = nat.count("nat.table_bytes")? / flows;
             run.note = format!("{flows} mappings of {bytes} bytes, made at {rate:.2} M a second");
-            let stamp = match name {
-                "nat-v4" | "nat-v4-shared" => None,
-                "nat-v4-known" => {
-                    // Any flow of the destination whose turn it is.
-                    let mut random = Rng::new(options.seed);
-                    let of_each = usize::try_from(flows / each)?;
-                    Some(nat.stamp(move |n| n % each + random.below(of_each) as u64 * each))
+            let stamp = (row.stamp)(&nat, flows, options.seed);
+            run_on(&mut nat.path, nat.headers.clone(), stamp);
+            match nat.others.pop().filter(|_| row.beside) {
+                Some(mut other) => {
+                    let stamp = nat.stamp(move |n| n % each + each);
+                    run_on(&mut other, nat.headers.clone(), Some(stamp));
+                    prepared.pairs.push((run, [nat.path, other]));
                 }
-                _ => Some(nat.stamp(move |n| n + flows)),
-            };
-            nat.run(stamp);
-            prepared.paths.push((run, nat.path));
+                None => prepared.paths.push((run, nat.path)),
+            }
         }
         let mut path =
             Path::new(router_graph::plan()?, control.reader(), ports, 4, headers, options.burst);
@@ -139,9 +175,9 @@ impl Nat {
         let headers: Headers = headers.iter().map(from_host).collect();
         let path = || Path::new(plan.clone(), control.reader(), ports, 4, headers.clone(), burst);
         // A rewriter that has several workers when its first packet comes shares its table among them, idle ones too.
-        (1..workers).for_each(|_| drop(path()));
+        let others = (1..workers).map(|_| path()).collect();
         let path = path();
-        Ok(Self { path, handlers, found: found.into(), headers, host })
+        Ok(Self { path, others, handlers, found: found.into(), headers, host })
     }
 
     /// Gives the n-th packet the source port and the number of flow `flow(n)`.
@@ -152,14 +188,6 @@ impl Nat {
             frame[UDP..UDP + 2].copy_from_slice(&port_of(flow, each).to_be_bytes());
             frame[PAYLOAD..PAYLOAD + 8].copy_from_slice(&flow.to_be_bytes());
         })
-    }
-
-    fn generator(&self, headers: Headers, stamp: Option<Stamp>) -> Generator {
-        let generator = Generator::new(&self.path.pool, headers, self.path.len);
-        match stamp {
-            Some(stamp) => generator.stamp(stamp),
-            None => generator,
-        }
     }
 
     /// Sends so many packets; gives those that left whose flow is a 997th, or all if there are few, and how many left
@@ -180,7 +208,7 @@ impl Nat {
             };
             self.path.worker.add_port(port, Box::new(Sink::new().check(1, Box::new(look))));
         }
-        let generator = self.generator(headers, stamp).limit(sent);
+        let generator = generator(&self.path, headers, stamp).limit(sent);
         self.path.worker.add_port(self.path.ports.input, Box::new(generator));
         while self.path.worker.round() > 0 {}
         std::mem::take(&mut *seen.lock().expect("one thread"))
@@ -241,14 +269,22 @@ impl Nat {
         let count = self.handlers.read(handler, "").map_err(|error| anyhow!("{error}"))?;
         count.trim().parse().context("a count")
     }
+}
 
-    /// Sends on and on from now on; what leaves is only counted.
-    fn run(&mut self, stamp: Option<Stamp>) {
-        let generator = self.generator(self.headers.clone(), stamp);
-        self.path.worker.add_port(self.path.ports.input, Box::new(generator));
-        for port in self.path.ports.out {
-            self.path.worker.add_port(port, Box::new(Sink::new()));
-        }
+fn generator(path: &Path, headers: Headers, stamp: Option<Stamp>) -> Generator {
+    let generator = Generator::new(&path.pool, headers, path.len);
+    match stamp {
+        Some(stamp) => generator.stamp(stamp),
+        None => generator,
+    }
+}
+
+/// Sends on and on from now on; what leaves is only counted.
+fn run_on(path: &mut Path, headers: Headers, stamp: Option<Stamp>) {
+    let generator = generator(path, headers, stamp);
+    path.worker.add_port(path.ports.input, Box::new(generator));
+    for port in path.ports.out {
+        path.worker.add_port(port, Box::new(Sink::new()));
     }
 }
 
@@ -273,7 +309,8 @@ fn ends(frame: &[u8]) -> Option<(u32, u16, u32, u16)> {
 pub(super) fn compare(runs: &mut [Run]) {
     for at in 0..runs.len() {
         let plain = runs.iter().find(|run| run.name == "graph-v4" && run.stream == runs[at].stream);
-        let ours = RUNS.contains(&&*runs[at].name) || runs[at].name == floor::NAME;
+        let name = &*runs[at].name;
+        let ours = RUNS.iter().any(|row| row.name == name) || name == floor::NAME;
         let Some(plain) = plain.filter(|_| ours) else { continue };
         if let Some(share) = runs[at].share_of(plain) {
             runs[at].note = format!("{}; {share:.2} of graph-v4", runs[at].note);
@@ -303,8 +340,9 @@ mod tests {
     #[test]
     fn flows_are_translated_and_replies_find_back() {
         let runs = forward(&options()).unwrap().runs;
-        for (name, mappings) in RUNS.into_iter().zip([500, 500, 10_000, 10_000]) {
-            let run = runs.iter().find(|run| run.name == name).unwrap();
+        for row in &RUNS {
+            let mappings = (row.flows)(500, 10_000);
+            let run = runs.iter().find(|run| run.name == row.name).unwrap();
             assert_eq!((run.answers, run.samples.len()), (Answers::Ok, 9), "{run:?}");
             assert!(run.note.starts_with(&format!("{mappings} mappings of ")), "{}", run.note);
             assert!(run.note.ends_with(" of graph-v4"), "{}", run.note);

@@ -107,7 +107,7 @@ struct Forward {
     cluster: bool,
     /// Measure the path with address translation (IPRewriter) as well: with a flow for each destination, and with N mappings
     /// in the table, known ones (`nat-v4-known`) and a new one for each packet (`nat-v4-new`); `nat-v4-shared` has a table for
-    /// two workers, and `nat-v4-floor` is the path and the cache lines alone that a table cannot leave out
+    /// two workers, of which `nat-v4-beside` has both at work, and `nat-v4-floor` is the path and the cache lines alone that a table cannot leave out
     #[arg(long, value_name = "N", default_value_t = 0)]
     nat: u32,
     /// Measure short graphs of Click's users as well: `click-discard`, and `click-filter` with six rules

@@ -5,6 +5,7 @@
 
 use fingerpost_lpm::Rng;
 
+use super::table::Line;
 use super::workers_test::config;
 use super::*;
 
@@ -30,16 +31,18 @@ fn batches(
     ids: &[FlowId],
     mut each: impl FnMut(&mut Session<'_>, u64, FlowId),
 ) -> f64 {
-    let (start, mut hashes, mut slots) = (ran_ns(), Vec::new(), Vec::new());
+    let (start, mut hashes) = (ran_ns(), Vec::new());
     for batch in ids.chunks(TOGETHER) {
         let mut session = config.table.session();
         hashes.clear();
         hashes.extend(batch.iter().map(|&id| session.hash(&config.key(PROTOCOL_UDP, id))));
         let (parts, shard) = (session.parts(), session.shard(0));
-        slots.clear();
-        slots.extend(hashes.iter().map(|&hash| shard.slots(hash)));
-        for (&hash, &slots) in hashes.iter().zip(&slots) {
-            shard.ahead(shard.number(slots, hash), parts);
+        let mut lines = [&Line::EMPTY; TOGETHER];
+        for (&hash, line) in hashes.iter().zip(&mut lines) {
+            *line = shard.line(hash);
+        }
+        for (&hash, line) in hashes.iter().zip(lines) {
+            shard.ahead(shard.number(line, hash), parts);
         }
         for (&id, &hash) in batch.iter().zip(&hashes) {
             each(&mut session, hash, id);

@@ -43,7 +43,7 @@ use crate::language::{Arg, ClassSpec, ConfigError, Problems, Value};
 use mapper::Mapper;
 use packet::{FIN, FLAGS, RST};
 use pattern::{Choice, FlowId, Pattern};
-use stages::{Ahead, Stages};
+use stages::Stages;
 use table::{Flow, Found, Key, Session, Table, Times};
 
 pub(crate) const IP: ElementClass = class("IPRewriter", |setup| configure(setup, Kind::Ip));
@@ -526,7 +526,7 @@ fn flow_text(flow: &Flow) -> String {
         let addr = Ipv4Addr::from_bits;
         format!("({}, {}, {}, {})", addr(id.src), id.sport, addr(id.dst), id.dport)
     };
-    format!("{} => {} [{}]\n", ends(flow.from()), ends(flow.to(false)), flow.packets)
+    format!("{} => {} [{}]\n", ends(flow.from()), ends(flow.to(false)), flow.packets())
 }
 
 /// What a packet becomes.
@@ -567,7 +567,7 @@ impl Config {
     fn times(&self, protocol: u8, flow: &Flow) -> Times {
         let tcp = protocol == PROTOCOL_TCP && self.kind != Kind::Udp;
         let all = if tcp { &self.tcp } else { &self.udp };
-        let busy = flow.is_answered() && (tcp || flow.packets > 2);
+        let busy = flow.is_answered() && (tcp || flow.packets() > 2);
         let silent_ns = match busy {
             _ if tcp && flow.is_closed() => all.done_ns,
             true => all.busy_ns,
@@ -706,13 +706,16 @@ struct Work<'a> {
 
 impl Work<'_> {
     /// Output of a packet, which is rewritten.
-    fn one(&mut self, batch: &mut Batch, i: usize, ahead: &Ahead) -> Result<u16, DropReason> {
+    fn one(&mut self, batch: &mut Batch, i: usize, stages: &Stages) -> Result<u16, DropReason> {
         let Self { core, config, ref mut session, input, now_ns } = *self;
         let meta = batch.meta()[i];
         let network = usize::from(meta.network);
-        let (known, hash) = (ahead.known(), ahead.hash);
-        let found =
-            known.and_then(|(protocol, id)| config.find_by(session, hash, protocol, id, now_ns));
+        let ends = stages.ends(config, i, (batch.bytes(i), network));
+        let known = ends.map(|(protocol, id, _)| (protocol, id));
+        let found = ends.and_then(|(protocol, id, hash)| match hash {
+            Some(hash) => config.find_by(session, hash, protocol, id, now_ns),
+            None => config.find(session, protocol, id, now_ns),
+        });
         let (found, (protocol, id)) = match (found, known) {
             (Some(found), Some(known)) => (found, known),
             (_, known) => match (config.inputs.get(usize::from(input)), known) {
@@ -775,13 +778,15 @@ impl Element for Rewriter {
         stages.run(config, &mut session, batch, now_ns);
         // In their order, so that packets behind the first of a new flow find it.
         let mut work = Work { core, config, session, input, now_ns };
-        for i in stages.special.drain(..) {
-            match work.one(batch, i, &stages.ahead[i]) {
+        for at in 0..stages.special.len() {
+            let i = stages.special[at];
+            match work.one(batch, i, stages) {
                 Ok(output) if u32::from(output) < *outputs => batch.output(i, output),
                 Ok(_) => batch.discard(i, DropReason::Unmatched),
                 Err(reason) => batch.discard(i, reason),
             }
         }
+        stages.special.clear();
     }
 }
 

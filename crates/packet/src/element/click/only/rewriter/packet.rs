@@ -1,6 +1,6 @@
 //! Addresses, ports and sequence numbers in a packet, and their checksums.
 
-use super::pattern::FlowId;
+use super::pattern::{FlowId, Words};
 use super::tcp::Deltas;
 use crate::element::click::only::seen::{Seen, long, word};
 use crate::frame::wire::checksum::{update, update_long};
@@ -31,20 +31,26 @@ pub(super) fn ends(frame: &[u8], network: usize, ports: bool) -> Option<(u8, Flo
 }
 
 /// Bytes of a plain packet that are read: up to the end of a UDP header.
-const PLAIN_BYTES: usize = IP4_BYTES + 8;
+pub(super) const PLAIN_BYTES: usize = IP4_BYTES + 8;
 
-/// [`ends`] of a packet as nearly all are, as [`FlowId::words`]: TCP or UDP behind an IPv4 header without options, and no
-/// later fragment. `None` leaves the others to it.
+/// Protocol and [`words`] of a packet as nearly all are: an IPv4 header without options, and no later fragment. Of TCP and
+/// UDP these are its [`ends`]. `None` leaves the others to that.
 #[inline(always)]
-pub(super) fn plain_ends(frame: &[u8], network: usize) -> Option<(u8, (u64, u32))> {
+pub(super) fn plain_ends(frame: &[u8], network: usize) -> Option<(u8, Words)> {
     let head: &[u8; PLAIN_BYTES] = frame.get(network..)?.first_chunk()?;
     let ip = Ip4::at(head, 0)?;
-    let protocol = ip.protocol();
-    let plain =
-        ip.is_plain() & ((protocol == UDP) | (protocol == TCP)) & (ip.total_len() >= PLAIN_BYTES);
-    let ports = u32::from_be_bytes([head[20], head[21], head[22], head[23]]);
-    let addrs = u64::from(ip.src()) << 32 | u64::from(ip.dst());
-    plain.then_some((protocol, (addrs, ports)))
+    let plain = ip.is_plain() & (ip.total_len() >= PLAIN_BYTES);
+    plain.then(|| (ip.protocol(), words(head)))
+}
+
+/// Ends of a plain packet, by its bytes from the IPv4 header on.
+#[inline(always)]
+pub(super) fn words(head: &[u8; PLAIN_BYTES]) -> Words {
+    let [.., a, b, c, d, e, f, g, h, i, j, k, l, _, _, _, _] = *head;
+    Words {
+        addrs: u64::from_ne_bytes([a, b, c, d, e, f, g, h]),
+        ports: u32::from_ne_bytes([i, j, k, l]),
+    }
 }
 
 /// What the change of a flow's ends adds to the sums under the checksums of its packets (RFC 1624, equation 3), as packets
@@ -59,10 +65,10 @@ pub(super) struct Sums {
 
 impl Sums {
     pub(super) fn new(from: FlowId, to: FlowId) -> Self {
-        let ((addrs, ports), (new_addrs, new_ports)) = (from.words(), to.words());
-        let ip = halves(!addrs) + halves(new_addrs);
-        let transport = ip + u64::from(!ports) + u64::from(new_ports);
-        Self { ip: fold(ip).to_be(), transport: fold(transport).to_be() }
+        let (from, to) = (from.words(), to.words());
+        let ip = halves(!from.addrs) + halves(to.addrs);
+        let transport = ip + u64::from(!from.ports) + u64::from(to.ports);
+        Self { ip: fold(ip), transport: fold(transport) }
     }
 
     /// Sums for packets of one direction.
@@ -78,37 +84,33 @@ pub(super) const FLAGS: usize = 13;
 pub(super) const FIN: u8 = 1;
 pub(super) const RST: u8 = 4;
 
-/// [`rewrite`] of a packet that [`plain_ends`] has read, of this protocol, to ends as [`FlowId::words`]. False, with nothing
-/// changed, where it is too short for that, or has flags that end its flow.
+/// [`rewrite`] of a packet that [`plain_ends`] has read, of TCP or UDP, to these ends. False, with nothing changed, where it
+/// is too short for that, or has flags that end its flow.
 #[inline(always)]
-pub(super) fn rewrite_plain(
-    ip: &mut [u8],
-    protocol: u8,
-    (addrs, ports): (u64, u32),
-    sums: Sums,
-    reply: bool,
-) -> bool {
+pub(super) fn rewrite_plain(ip: &mut [u8], to: Words, sums: Sums, reply: bool) -> bool {
     let sums = sums.of(reply);
-    if protocol == TCP {
-        let Some(head) = ip.first_chunk_mut::<{ IP4_BYTES + 18 }>() else { return false };
-        if head[IP4_BYTES + FLAGS] & (FIN | RST) != 0 {
+    let Some((head, rest)) = ip.split_first_chunk_mut::<PLAIN_BYTES>() else { return false };
+    if head[9] == TCP {
+        let Some(rest) = rest.first_chunk_mut::<{ TCP_BYTES - 8 }>() else { return false };
+        if rest[FLAGS - 8] & (FIN | RST) != 0 {
             return false;
         }
-        let sum = after([head[36], head[37]], sums.transport);
-        head[36..38].copy_from_slice(&sum.to_ne_bytes());
-    }
-    let Some(head) = ip.first_chunk_mut::<PLAIN_BYTES>() else { return false };
-    // UDP may have none.
-    if protocol == UDP && head[26..28] != [0; 2] {
+        let sum = after([rest[8], rest[9]], sums.transport);
+        rest[8..].copy_from_slice(&sum.to_ne_bytes());
+    } else if head[26..] != [0; 2] {
+        // UDP may have none.
         let sum = sent(UDP, after([head[26], head[27]], sums.transport));
-        head[26..28].copy_from_slice(&sum.to_ne_bytes());
+        head[26..].copy_from_slice(&sum.to_ne_bytes());
     }
     let sum = after([head[10], head[11]], sums.ip);
     head[10..12].copy_from_slice(&sum.to_ne_bytes());
-    head[12..20].copy_from_slice(&addrs.to_be_bytes());
-    head[20..24].copy_from_slice(&ports.to_be_bytes());
+    head[12..20].copy_from_slice(&to.addrs.to_ne_bytes());
+    head[20..24].copy_from_slice(&to.ports.to_ne_bytes());
     true
 }
+
+/// Bytes of a TCP header up to the end of its checksum.
+const TCP_BYTES: usize = 18;
 
 /// Sum of the two halves of a word.
 fn halves(word: u64) -> u64 {
@@ -123,11 +125,12 @@ fn fold(sum: u64) -> u16 {
     ((sum >> 16) + (sum & 0xffff)) as u16
 }
 
-/// A checksum after the sum under it has changed, as packets have it.
+/// A checksum after the sum under it has changed, as packets have it: `~(~HC + change)`, whose carry is the borrow of
+/// `HC - change`.
 #[inline(always)]
 fn after(checksum: [u8; 2], change: u16) -> u16 {
-    let (sum, carry) = (!u16::from_ne_bytes(checksum)).overflowing_add(change);
-    !(sum + u16::from(carry))
+    let (sum, borrow) = u16::from_ne_bytes(checksum).overflowing_sub(change);
+    sum.wrapping_sub(u16::from(borrow))
 }
 
 /// Types of ICMP messages that have an identifier, and where it is.
@@ -270,13 +273,8 @@ mod tests {
             put(&mut packet, 26, sum);
             match plain {
                 true => {
-                    assert!(rewrite_plain(
-                        &mut packet,
-                        UDP,
-                        to.words(),
-                        Sums::new(from, to),
-                        false
-                    ));
+                    let sums = Sums::new(from, to);
+                    assert!(rewrite_plain(&mut packet, to.words(), sums, false));
                 }
                 false => rewrite(&mut packet, from, to, true),
             }
@@ -316,7 +314,7 @@ mod tests {
                 let known = if reply { (to.reverse(), from.reverse()) } else { (from, to) };
                 let sums = Sums::new(known.0, known.1);
                 let closes = protocol == TCP && bytes[33] & (FIN | RST) != 0;
-                let done = rewrite_plain(&mut bytes[..len], protocol, to.words(), sums, reply);
+                let done = rewrite_plain(&mut bytes[..len], to.words(), sums, reply);
                 prop_assert_eq!(done, protocol == UDP || len >= 38 && !closes);
                 if done {
                     rewrite(&mut other[..len], from, to, true);

@@ -11,42 +11,50 @@ use super::table::Key;
 use crate::filter::names::Port;
 use crate::language::{Around, Value};
 
-/// Ends of a flow, as packets carry them.
+/// Ends of a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-#[repr(C)]
 pub(crate) struct FlowId {
-    // In this order both addresses are one word for the machine, and both ports.
-    pub(crate) dst: u32,
     pub(crate) src: u32,
-    pub(crate) dport: u16,
+    pub(crate) dst: u32,
     pub(crate) sport: u16,
+    pub(crate) dport: u16,
+}
+
+/// [`FlowId`] in two words whose bytes are those of a packet: source and destination address, and both ports. The machine
+/// reads and writes each at once, and swaps nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Words {
+    pub(crate) addrs: u64,
+    pub(crate) ports: u32,
+}
+
+impl Words {
+    /// Words of packets of the other direction.
+    #[inline(always)]
+    pub(crate) fn reverse(self) -> Self {
+        Self { addrs: self.addrs.rotate_left(32), ports: self.ports.rotate_left(16) }
+    }
 }
 
 impl FlowId {
-    /// Source and destination address in a word, and the ports in another, the source above the destination.
-    #[inline(always)]
-    pub(crate) fn words(self) -> (u64, u32) {
+    #[inline]
+    pub(crate) fn words(self) -> Words {
         let addrs = u64::from(self.src) << 32 | u64::from(self.dst);
-        (addrs, u32::from(self.sport) << 16 | u32::from(self.dport))
+        let ports = u32::from(self.sport) << 16 | u32::from(self.dport);
+        Words { addrs: addrs.to_be(), ports: ports.to_be() }
     }
 
     /// Ends of [`Self::words`].
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "takes the halves of a word")]
-    pub(crate) fn of_words((addrs, ports): (u64, u32)) -> Self {
+    pub(crate) fn of_words(words: Words) -> Self {
+        let (addrs, ports) = (u64::from_be(words.addrs), u32::from_be(words.ports));
         Self {
             src: (addrs >> 32) as u32,
             dst: addrs as u32,
             sport: (ports >> 16) as u16,
             dport: ports as u16,
         }
-    }
-
-    /// [`Self::words`] of packets of the other direction.
-    #[inline(always)]
-    pub(crate) fn reverse_words(self) -> (u64, u32) {
-        let (addrs, ports) = self.words();
-        (addrs.rotate_left(32), ports.rotate_left(16))
     }
 
     /// Ends of packets of the other direction.

@@ -5,59 +5,31 @@
 //! index has their key, and those whose flow is in another part, as most replies are, once more by that. Cost: a packet
 //! reads a line of the index and one of its flow, which it writes; a batch takes two locks a part at most.
 
-use super::packet::{self, plain_ends};
+use super::packet::{self, PLAIN_BYTES, plain_ends};
 use super::pattern::FlowId;
-use super::table::{MOST_PARTS, Number, Parts, Session, Shard};
-use super::{Config, PROTOCOL_TCP};
+use super::table::{Flow, Hasher, Line, MOST_PARTS, Number, Parts, Session, Shard};
+use super::{Config, PROTOCOL_TCP, PROTOCOL_UDP};
 use crate::frame::{BATCH, Batch, Hop, View};
 
-/// What is known of a packet before the first of its batch is looked up.
-#[derive(Clone, Copy)]
-pub(super) struct Ahead {
-    /// Hash of its key.
-    pub(super) hash: u64,
-    /// Its ends, as [`FlowId::words`].
-    addrs: u64,
-    ports: u32,
-    /// Where the index has its key.
-    slots: u32,
-    /// The number that is most likely its flow's.
-    number: Number,
-    /// For a plain packet (see [`plain_ends`]) [`super::Key::kind`], else its protocol and a mark that no flow has.
-    kind: u32,
-}
+/// Packets of a table in one part that are in a stage together: as many as a port receives at once.
+const TOGETHER: usize = 128;
 
-/// Mark of a packet that is not plain.
-const OTHER: u32 = 1 << 24;
-/// Mark of a packet without ends that the rewriter changes.
-const NOTHING: u32 = 2 << 24;
+/// Packets of one of several parts.
+const TOGETHER_IN_PART: usize = 32;
 
-impl Ahead {
-    const NOTHING: Self =
-        Self { hash: 0, addrs: 0, ports: 0, slots: 0, number: Number::NONE, kind: NOTHING };
-
-    fn is_plain(&self) -> bool {
-        self.kind < OTHER
-    }
-
-    #[inline(always)]
-    fn protocol(&self) -> u8 {
-        self.kind.to_le_bytes()[0]
-    }
-
-    /// Protocol and ends of the packet, if the rewriter changes such.
-    pub(super) fn known(&self) -> Option<(u8, FlowId)> {
-        let ends = || (self.protocol(), FlowId::of_words((self.addrs, self.ports)));
-        (self.kind < NOTHING).then(ends)
-    }
-}
+/// A plain packet of this hash, one of 2^64, is looked at as others are.
+const NO_HASH: u64 = 0;
 
 /// The stages, with room for a batch.
 pub(super) struct Stages {
-    pub(super) ahead: Box<[Ahead; BATCH]>,
+    /// Hashes of the keys of plain packets (see [`plain_ends`]), and [`NO_HASH`] of others.
+    hashes: Box<[u64; BATCH]>,
+    /// Numbers that are most likely those of their flows.
+    numbers: Box<[Number; BATCH]>,
     sorted: Box<Sorted>,
+    plain: Vec<u8>,
     /// Packets whose flow is in another part than their key.
-    elsewhere: Vec<usize>,
+    elsewhere: Vec<u8>,
     /// Packets that are to be looked at more closely, in order.
     pub(super) special: Vec<usize>,
 }
@@ -65,8 +37,10 @@ pub(super) struct Stages {
 impl Default for Stages {
     fn default() -> Self {
         Self {
-            ahead: Box::new([Ahead::NOTHING; BATCH]),
+            hashes: Box::new([0; BATCH]),
+            numbers: Box::new([Number::NONE; BATCH]),
             sorted: Box::default(),
+            plain: Vec::with_capacity(BATCH),
             elsewhere: Vec::with_capacity(BATCH),
             special: Vec::with_capacity(BATCH),
         }
@@ -74,6 +48,23 @@ impl Default for Stages {
 }
 
 impl Stages {
+    /// Protocol and ends of a packet that the rewriter changes, and the hash of its key where that is known.
+    #[inline]
+    pub(super) fn ends(
+        &self,
+        config: &Config,
+        i: usize,
+        (frame, network): (&[u8], usize),
+    ) -> Option<(u8, FlowId, Option<u64>)> {
+        let hash = self.hashes[i];
+        if hash != NO_HASH {
+            let (protocol, ends) = plain_ends(frame, network)?;
+            return Some((protocol, FlowId::of_words(ends), Some(hash)));
+        }
+        let (protocol, id) = packet::ends(frame, network, config.kind.has_ports())?;
+        config.kind.is_for(protocol).then_some((protocol, id, None))
+    }
+
     /// Rewrites the plain packets of known flows, which nearly all are, and chooses their outputs. The others are in
     /// `special` then, with nothing changed.
     pub(super) fn run(
@@ -83,143 +74,219 @@ impl Stages {
         batch: &mut Batch,
         now_ns: u64,
     ) {
-        let Self { ahead, sorted, elsewhere, special } = self;
+        // A panic may have left some.
+        self.special.clear();
         let parts = session.parts();
+        if parts != Parts::ONE {
+            return self.run_in_parts(config, session, batch, now_ns);
+        }
+        let Self { hashes, special, .. } = self;
+        let shard = &*session.shard(0);
+        let (read, rewrite) = (Read::new(config), Rewrite::new(config, shard, now_ns));
         let len = batch.len().min(BATCH);
-        if parts == Parts::ONE {
-            let shard = session.shard(0);
-            read(ahead, config, batch, |one| one.slots = shard.slots(one.hash));
-            number(ahead, shard, 0..len, Parts::ONE);
-            let stage = Rewrite { config, shard, parts: Parts::ONE, now_ns };
-            return stage.each(ahead, batch, 0..len, special);
-        }
-        read(ahead, config, batch, |_| ());
-        special.extend((0..len).filter(|&i| !ahead[i].is_plain()));
-        let plain = (0..len).filter(|&i| ahead[i].is_plain());
-        sorted.sort(parts.count(), plain, |i| parts.of(ahead[i].hash));
-        for part in 0..parts.count() {
-            let which = sorted.of(part);
-            if which.len() == 0 {
-                continue;
+        for begin in (0..len).step_by(TOGETHER) {
+            let which = begin..len.min(begin + TOGETHER);
+            let mut lines = [&Line::EMPTY; TOGETHER];
+            batch.each_of(which.clone(), |i, one| {
+                hashes[i] = NO_HASH;
+                if let Some(hash) = read.hash(&one) {
+                    hashes[i] = hash;
+                    lines[i % TOGETHER] = shard.line(hash);
+                }
+            });
+            let mut flows = [(&rewrite.none, false); TOGETHER];
+            for ((&hash, &line), flow) in hashes[which.clone()].iter().zip(&lines).zip(&mut flows) {
+                *flow = rewrite.ahead(shard.number(line, hash), parts);
             }
-            let shard = session.shard(part);
-            which.clone().for_each(|i| ahead[i].slots = shard.slots(ahead[i].hash));
-            number(ahead, shard, which.clone(), parts);
-            let is_here = |&i: &usize| ahead[i].number.part(parts) == part;
-            elsewhere.extend(which.clone().filter(|i| !is_here(i)));
-            let stage = Rewrite { config, shard, parts, now_ns };
-            stage.each(ahead, batch, which.filter(is_here), special);
+            batch.each_of(which, |i, one| rewrite.or_special(i, one, flows[i % TOGETHER], special));
         }
-        sorted.sort(parts.count(), elsewhere.drain(..), |i| ahead[i].number.part(parts));
-        for part in 0..parts.count() {
-            let which = sorted.of(part);
-            if which.len() == 0 {
-                continue;
+    }
+
+    /// [`Self::run`] with a table in several parts.
+    fn run_in_parts(
+        &mut self,
+        config: &Config,
+        session: &mut Session<'_>,
+        batch: &mut Batch,
+        now_ns: u64,
+    ) {
+        let Self { hashes, numbers, sorted, plain, elsewhere, special } = self;
+        let (parts, read) = (session.parts(), Read::new(config));
+        batch.each(|i, one| match read.hash(&one) {
+            Some(hash) => {
+                hashes[i] = hash;
+                plain.push(byte(i));
             }
-            let shard = session.shard(part);
-            which.clone().for_each(|i| shard.ahead(ahead[i].number, parts));
-            Rewrite { config, shard, parts, now_ns }.each(ahead, batch, which, special);
+            None => {
+                hashes[i] = NO_HASH;
+                special.push(i);
+            }
+        });
+        sorted.sort(parts.count(), plain, |i| parts.of(hashes[i]));
+        plain.clear();
+        for (part, which) in sorted.parts(parts.count()) {
+            let shard = &*session.shard(part);
+            let rewrite = Rewrite::new(config, shard, now_ns);
+            for which in which.chunks(TOGETHER_IN_PART) {
+                let mut lines = [&Line::EMPTY; TOGETHER_IN_PART];
+                for (&i, line) in which.iter().zip(&mut lines) {
+                    *line = shard.line(hashes[usize::from(i)]);
+                }
+                let mut flows = [(&rewrite.none, false); TOGETHER_IN_PART];
+                let (mut here, mut count) = ([0; TOGETHER_IN_PART], 0);
+                for (&i, &line) in which.iter().zip(&lines) {
+                    let at = usize::from(i);
+                    let number = shard.number(line, hashes[at]);
+                    if number.part(parts) == part {
+                        here[count] = i;
+                        flows[count] = rewrite.ahead(number, parts);
+                        count += 1;
+                    } else {
+                        numbers[at] = number;
+                        elsewhere.push(i);
+                    }
+                }
+                rewrite.each(batch, &here[..count], &flows, special);
+            }
+        }
+        sorted.sort(parts.count(), elsewhere, |i| numbers[i].part(parts));
+        elsewhere.clear();
+        for (part, which) in sorted.parts(parts.count()) {
+            let shard = &*session.shard(part);
+            let rewrite = Rewrite::new(config, shard, now_ns);
+            for which in which.chunks(TOGETHER_IN_PART) {
+                let mut flows = [(&rewrite.none, false); TOGETHER_IN_PART];
+                for (&i, flow) in which.iter().zip(&mut flows) {
+                    *flow = rewrite.ahead(numbers[usize::from(i)], parts);
+                }
+                rewrite.each(batch, which, &flows, special);
+            }
         }
         // So that packets behind the first one of a new flow find it.
         special.sort_unstable();
     }
 }
 
-/// Reads the ends of all packets, and hands on what is known of the plain ones.
-#[inline(always)]
-fn read(
-    ahead: &mut [Ahead; BATCH],
-    config: &Config,
-    batch: &mut Batch,
-    mut plain: impl FnMut(&mut Ahead),
-) {
-    let (table, [udp, tcp]) = (&*config.table, config.plain());
-    let owner = u32::from(config.owner) << 8;
-    batch.each(|i, one| {
-        let network = one.meta.network.into();
-        match plain_ends(one.frame, network) {
-            Some((protocol, ends)) if if protocol == PROTOCOL_TCP { tcp } else { udp } => {
-                let kind = owner | u32::from(protocol);
-                let (hash, (addrs, ports)) = (table.hash_of(kind, ends), ends);
-                let read = &mut ahead[i];
-                *read = Ahead { hash, addrs, ports, kind, ..Ahead::NOTHING };
-                plain(read);
-            }
-            _ => ahead[i] = other(config, one.frame, network),
-        }
-    });
+/// The first stage.
+struct Read {
+    hasher: Hasher,
+    /// [`super::Key::kind`] without the protocol.
+    owner: u32,
+    /// [`PROTOCOLS`] whose packets are plain.
+    protocols: u8,
 }
 
-/// What is known of a packet that is not plain.
-#[inline(never)]
-fn other(config: &Config, frame: &[u8], network: usize) -> Ahead {
-    let read = packet::ends(frame, network, config.kind.has_ports());
-    match read.filter(|(protocol, _)| config.kind.is_for(*protocol)) {
-        Some((protocol, id)) => {
-            let (hash, (addrs, ports)) = (config.table.hash(&config.key(protocol, id)), id.words());
-            Ahead { hash, addrs, ports, kind: OTHER | u32::from(protocol), ..Ahead::NOTHING }
-        }
-        None => Ahead::NOTHING,
+/// Bits of protocols that have ports.
+static PROTOCOLS: [u8; 256] = {
+    let mut bits = [0; 256];
+    bits[PROTOCOL_UDP as usize] = 1;
+    bits[PROTOCOL_TCP as usize] = 2;
+    bits
+};
+
+impl Read {
+    fn new(config: &Config) -> Self {
+        let [udp, tcp] = config.plain();
+        let protocols = u8::from(udp) | u8::from(tcp) << 1;
+        Self { hasher: config.table.hasher(), owner: u32::from(config.owner) << 8, protocols }
     }
-}
 
-/// Reads the numbers of flows from the index of a part, and prefetches those that are in it.
-#[inline(always)]
-fn number(
-    ahead: &mut [Ahead; BATCH],
-    shard: &Shard,
-    which: impl Iterator<Item = usize>,
-    parts: Parts,
-) {
-    for i in which {
-        let one = &mut ahead[i];
-        one.number = shard.number(one.slots, one.hash);
-        // A place of another part may be one of this, which does no harm.
-        shard.ahead(one.number, parts);
+    /// Hash of the key of a packet, if it is plain and the rewriter changes such.
+    #[inline(always)]
+    fn hash(&self, one: &View<'_>) -> Option<u64> {
+        let (protocol, ends) = plain_ends(one.frame, one.meta.network.into())?;
+        let is_for = PROTOCOLS[usize::from(protocol)] & self.protocols != 0;
+        is_for.then(|| self.hasher.hash(self.owner | u32::from(protocol), ends))
     }
 }
 
 /// The last stage, with a part of the table.
 struct Rewrite<'a> {
-    config: &'a Config,
-    shard: &'a mut Shard,
-    parts: Parts,
+    /// [`super::Key::kind`] without the protocol.
+    owner: u32,
+    outputs: &'a [[u16; 2]],
+    reply_paint: bool,
+    shard: &'a Shard,
     now_ns: u64,
+    /// Who is silent for longer is looked at more closely: that needs no look at the list of each flow.
+    silent_ns: u64,
+    /// Stands for the flow of a packet for which none was found: no packet is its.
+    none: Flow,
 }
 
-impl Rewrite<'_> {
+impl<'a> Rewrite<'a> {
+    fn new(config: &'a Config, shard: &'a Shard, now_ns: u64) -> Self {
+        Self {
+            owner: u32::from(config.owner) << 8,
+            outputs: &config.outputs,
+            reply_paint: config.reply_paint,
+            shard,
+            now_ns,
+            silent_ns: shard.least_silent_ns(),
+            none: Flow::default(),
+        }
+    }
+
+    /// Prefetches the flow of a number of this part, and gives it with the direction.
+    #[inline(always)]
+    fn ahead(&self, number: Number, parts: Parts) -> (&Flow, bool) {
+        let found = self.shard.ahead(number, parts);
+        found.map_or((&self.none, false), |flow| (flow, number.is_reply()))
+    }
+
+    /// Rewrites packets of these flows.
     #[inline(always)]
     fn each(
-        mut self,
-        ahead: &[Ahead; BATCH],
+        &self,
         batch: &mut Batch,
-        which: impl Iterator<Item = usize>,
+        which: &[u8],
+        flows: &[(&Flow, bool)],
         special: &mut Vec<usize>,
     ) {
-        batch.each_of(which, |i, mut one| match self.one(&mut one, &ahead[i]) {
+        let mut flows = flows.iter();
+        batch.each_of(which.iter().map(|&i| i.into()), |i, one| {
+            if let Some(&flow) = flows.next() {
+                self.or_special(i, one, flow, special);
+            }
+        });
+    }
+
+    /// Rewrites a packet, or leaves it to a closer look.
+    #[inline(always)]
+    fn or_special(
+        &self,
+        i: usize,
+        mut one: View<'_>,
+        flow: (&Flow, bool),
+        special: &mut Vec<usize>,
+    ) {
+        match self.one(&mut one, flow) {
+            // That of packets without a label.
+            Some(0) => {}
             // Outputs of flows are the rewriter's: it has read them.
             Some(output) => one.output(output),
             None => special.push(i),
-        });
+        }
     }
 
     /// Output of a plain packet of a known flow, which is rewritten. `None` leaves it to a closer look, with nothing changed.
     #[inline(always)]
-    fn one(&mut self, one: &mut View<'_>, ahead: &Ahead) -> Option<u16> {
-        let Self { config, ref mut shard, parts, now_ns } = *self;
-        let (number, ends) = (ahead.number, (ahead.addrs, ahead.ports));
-        let flow = shard.known((number, parts), ahead.kind, ends, now_ns)?;
-        let reply = number.is_reply();
-        let output = config.outputs.get(usize::from(flow.input))?[usize::from(reply)];
+    fn one(&self, one: &mut View<'_>, (flow, reply): (&Flow, bool)) -> Option<u16> {
+        let Self { owner, outputs, reply_paint, now_ns, silent_ns, .. } = *self;
         let ip = one.frame.get_mut(usize::from(one.meta.network)..)?;
-        let to = flow.to_words(reply);
-        if !packet::rewrite_plain(ip, ahead.protocol(), to, flow.sums, reply) {
+        let head = ip.first_chunk::<PLAIN_BYTES>()?;
+        let kind = owner | u32::from(head[9]);
+        if !flow.is_settled(kind, packet::words(head), reply) || !flow.stays(now_ns, silent_ns) {
+            return None;
+        }
+        let output = outputs.get(usize::from(flow.input))?[usize::from(reply)];
+        if !packet::rewrite_plain(ip, flow.to_words(reply), flow.sums, reply) {
             return None;
         }
         flow.pass(now_ns);
         // The route is that of the new destination.
         one.meta.hop = Hop::NONE;
-        if reply && config.reply_paint {
+        if reply && reply_paint {
             one.meta.paint = flow.reply_anno;
         }
         Some(output)
@@ -236,6 +303,11 @@ struct Sorted {
 // The number of a packet is a byte.
 const _: () = assert!(BATCH <= 1 << u8::BITS);
 
+#[inline(always)]
+fn byte(i: usize) -> u8 {
+    u8::try_from(i).unwrap_or(u8::MAX)
+}
+
 impl Default for Sorted {
     fn default() -> Self {
         Self { order: [0; BATCH], ends: [0; MOST_PARTS] }
@@ -243,36 +315,32 @@ impl Default for Sorted {
 }
 
 impl Sorted {
-    fn sort(
-        &mut self,
-        parts: usize,
-        which: impl Iterator<Item = usize>,
-        part: impl Fn(usize) -> usize,
-    ) {
+    fn sort(&mut self, parts: usize, which: &[u8], part: impl Fn(usize) -> usize) {
         let Self { order, ends } = self;
+        let part = |&i: &u8| part(i.into()) % MOST_PARTS;
         let ends = &mut ends[..parts];
         ends.fill(0);
-        let (mut all, mut count) = ([(0, 0); BATCH], 0);
-        for (i, place) in which.zip(&mut all) {
-            let part = part(i);
-            *place = (i, part);
-            ends[part] += 1;
-            count += 1;
-        }
+        which.iter().for_each(|i| ends[part(i)] += 1);
         let mut begin = 0;
         for end in ends.iter_mut() {
             begin += std::mem::replace(end, begin);
         }
-        for &(i, part) in &all[..count] {
-            order[ends[part]] = u8::try_from(i).unwrap_or(u8::MAX);
-            ends[part] += 1;
+        for i in which {
+            let end = &mut ends[part(i)];
+            order[*end % BATCH] = *i;
+            *end += 1;
         }
     }
 
+    /// The parts that have packets, with those.
+    fn parts(&self, parts: usize) -> impl Iterator<Item = (usize, &[u8])> {
+        (0..parts).map(|part| (part, self.of(part))).filter(|(_, which)| !which.is_empty())
+    }
+
     /// Packets of a part.
-    fn of(&self, part: usize) -> impl ExactSizeIterator<Item = usize> + Clone + '_ {
+    fn of(&self, part: usize) -> &[u8] {
         let begin = part.checked_sub(1).map_or(0, |before| self.ends[before]);
-        self.order[begin..self.ends[part]].iter().map(|&i| usize::from(i))
+        &self.order[begin..self.ends[part]]
     }
 }
 
@@ -339,8 +407,8 @@ mod tests {
         assert!(stages.special.is_sorted());
         let special = stages.special.len();
         let mut work = Work { core, config, session, input: 0, now_ns };
-        for i in stages.special.drain(..) {
-            let output = work.one(&mut batch, i, &stages.ahead[i]).expect("it is mapped");
+        for i in std::mem::take(&mut stages.special) {
+            let output = work.one(&mut batch, i, stages).expect("it is mapped");
             batch.output(i, output);
         }
         let out = |i| (batch.decision(i), *batch.bytes(i).first_chunk().unwrap());
@@ -391,18 +459,13 @@ mod tests {
     #[test]
     fn packets_are_sorted_by_part_and_stay_in_order() {
         let mut sorted = Sorted::default();
-        sorted.sort(8, (0..BATCH).filter(|i| i % 3 != 0), |i| i % 4 + 2);
-        let of = |part| sorted.of(part).collect::<Vec<_>>();
+        let some: Vec<u8> = (0..=u8::MAX).filter(|i| i % 3 != 0).collect();
+        sorted.sort(8, &some, |i| i % 4 + 2);
         for part in 0..8 {
-            let want = (0..BATCH).filter(|i| i % 3 != 0 && i % 4 + 2 == part);
-            assert_eq!(of(part), want.collect::<Vec<_>>());
+            let want = (0..=u8::MAX).filter(|&i| i % 3 != 0 && usize::from(i % 4) + 2 == part);
+            assert_eq!(sorted.of(part), want.collect::<Vec<_>>());
         }
-        sorted.sort(2, std::iter::empty(), |_| 0);
+        sorted.sort(2, &[], |_| 0);
         assert_eq!((sorted.of(0).len(), sorted.of(1).len()), (0, 0));
-    }
-
-    #[test]
-    fn what_is_known_of_a_packet_is_half_a_line() {
-        assert_eq!(size_of::<Ahead>(), 32);
     }
 }

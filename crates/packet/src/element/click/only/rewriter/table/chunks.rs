@@ -43,11 +43,6 @@ impl<T, const N: usize> Chunks<T, N> {
     pub(super) fn get(&self, at: usize) -> Option<&T> {
         self.chunks.get(at / N).map(|chunk| &chunk[at % N])
     }
-
-    #[inline(always)]
-    pub(super) fn get_mut(&mut self, at: usize) -> Option<&mut T> {
-        self.chunks.get_mut(at / N).map(|chunk| &mut chunk[at % N])
-    }
 }
 
 impl<T, const N: usize> std::ops::Index<usize> for Chunks<T, N> {

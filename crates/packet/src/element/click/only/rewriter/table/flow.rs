@@ -1,7 +1,9 @@
 //! A flow, in one cache line.
 
+use std::cell::Cell;
+
 use super::super::packet::Sums;
-use super::super::pattern::FlowId;
+use super::super::pattern::{FlowId, Words};
 
 /// Flow as one of its packets shows it: which rewriter's, its protocol, and its ends.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -31,21 +33,22 @@ pub(crate) struct Times {
 /// No flow.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// What is known of a flow.
+/// What is known of a flow. The cells are what a packet changes of a flow that is settled: packets of a batch share it.
 #[derive(Clone, Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct Flow {
-    /// Ends of its first packet, and those of the replies to it: what the packets of a direction have. They become those of
-    /// the other direction, reversed.
-    pub(super) ends: [FlowId; 2],
+    /// Ends of its first packet, and those of the replies to it: what the packets of a direction have, as [`Words`]. They
+    /// become those of the other direction, reversed.
+    addrs: [u64; 2],
+    ports: [u32; 2],
     /// What that adds to checksums.
     pub(crate) sums: Sums,
     /// [`Key::kind`].
-    pub(super) kind: u32,
+    kind: u32,
     /// Packets of both directions.
-    pub(crate) packets: u64,
+    packets: Cell<u64>,
     /// Time of its last packet.
-    pub(super) seen_ns: u64,
+    pub(super) seen_ns: Cell<u64>,
     /// Neighbors in the list of its times; of a place without a flow, `next` is another such place.
     pub(super) next: u32,
     pub(super) prev: u32,
@@ -53,60 +56,75 @@ pub(crate) struct Flow {
     pub(super) list: u16,
     /// Input of its first packet.
     pub(crate) input: u16,
-    pub(super) flags: u16,
+    flags: Cell<u8>,
+    /// Of each direction, whether one more packet, which closes nothing and is not the third one of the flow, leaves it for as
+    /// long as it stays now, and its data as they are.
+    settled: [bool; 2],
     /// Annotation that replies get.
     pub(crate) reply_anno: u8,
 }
 
 /// Flag: the place holds a flow.
-pub(super) const LIVE: u16 = 1;
+pub(super) const LIVE: u8 = 1;
 /// A packet came since the flow joined its list.
-pub(super) const USED: u16 = 2;
+pub(super) const USED: u8 = 2;
 /// Numbers of its segments are changed.
-pub(super) const CHANGED: u16 = 4;
+pub(super) const CHANGED: u8 = 4;
 /// Packets came, by direction, and what follows closed each.
-const PASSED: u16 = 8;
-const CLOSED: u16 = 32;
-/// One more packet of a direction, which closes nothing and is not the third one of the flow, leaves it for as long as it stays
-/// now, and its data as they are.
-const SETTLED: u16 = 128;
+const PASSED: u8 = 8;
+const CLOSED: u8 = 32;
 
 impl Flow {
     pub(crate) fn new(key: Key, to: FlowId, input: u16, reply_anno: u8) -> Self {
+        let ends = [key.id.words(), to.reverse().words()];
         Self {
-            ends: [key.id, to.reverse()],
+            addrs: ends.map(|ends| ends.addrs),
+            ports: ends.map(|ends| ends.ports),
             sums: Sums::new(key.id, to),
             kind: key.kind(),
             input,
             reply_anno,
-            flags: LIVE,
+            flags: Cell::new(LIVE),
             ..Self::default()
         }
     }
 
+    /// Ends of packets of a direction.
+    #[inline(always)]
+    fn ends(&self, reply: bool) -> Words {
+        let at = usize::from(reply);
+        Words { addrs: self.addrs[at], ports: self.ports[at] }
+    }
+
     /// Ends of its first packet.
     pub(crate) fn from(&self) -> FlowId {
-        self.ends[0]
+        FlowId::of_words(self.ends(false))
     }
 
     /// What packets of a direction become.
     pub(crate) fn to(&self, reply: bool) -> FlowId {
-        self.ends[usize::from(!reply)].reverse()
+        FlowId::of_words(self.to_words(reply))
     }
 
     /// [`FlowId::words`] of [`Self::to`].
     #[inline(always)]
-    pub(crate) fn to_words(&self, reply: bool) -> (u64, u32) {
-        self.ends[usize::from(!reply)].reverse_words()
+    pub(crate) fn to_words(&self, reply: bool) -> Words {
+        self.ends(!reply).reverse()
+    }
+
+    /// Packets of both directions.
+    #[inline]
+    pub(crate) fn packets(&self) -> u64 {
+        self.packets.get()
     }
 
     #[allow(clippy::cast_possible_truncation, reason = "takes the parts of a word")]
     pub(crate) fn key(&self) -> Key {
-        Key { owner: (self.kind >> 8) as u16, protocol: self.kind as u8, id: self.ends[0] }
+        Key { owner: (self.kind >> 8) as u16, protocol: self.kind as u8, id: self.from() }
     }
 
     pub(crate) fn reply_key(&self) -> Key {
-        Key { id: self.ends[1], ..self.key() }
+        Key { id: FlowId::of_words(self.ends(true)), ..self.key() }
     }
 
     /// Whether packets of this key are the flow's, those of a direction, and then whether they are replies. Where both
@@ -119,63 +137,74 @@ impl Flow {
 
     /// Whether packets of a kind with these ends are those of a direction, if the place has a flow.
     #[inline(always)]
-    fn is_of(&self, kind: u32, (addrs, ports): (u64, u32), reply: bool) -> bool {
-        let (own_addrs, own_ports) = self.ends[usize::from(reply)].words();
-        (addrs ^ own_addrs) | u64::from(ports ^ own_ports) | u64::from(kind ^ self.kind) == 0
+    fn is_of(&self, kind: u32, ends: Words, reply: bool) -> bool {
+        self.ends(reply) == ends && self.kind == kind
     }
 
     /// Whether both directions look the same.
     fn is_one(&self) -> bool {
-        self.ends[0] == self.ends[1]
+        self.ends(false) == self.ends(true)
+    }
+
+    /// Whether it was silent for less than this.
+    #[inline(always)]
+    pub(crate) fn stays(&self, now_ns: u64, silent_ns: u64) -> bool {
+        now_ns.wrapping_sub(self.seen_ns.get()) < silent_ns
     }
 
     /// [`Self::is`] of a flow that one more packet of the direction changes in nothing but what [`Self::pass`] notes.
     #[inline(always)]
-    pub(super) fn is_settled(&self, kind: u32, ends: (u64, u32), reply: bool) -> bool {
+    pub(crate) fn is_settled(&self, kind: u32, ends: Words, reply: bool) -> bool {
         // The third packet is that which makes a flow of packets a stream.
-        self.is_of(kind, ends, reply) && self.has(SETTLED << u8::from(reply)) && self.packets != 2
+        self.is_of(kind, ends, reply) && self.settled[usize::from(reply)] && self.packets() != 2
     }
 
     #[inline]
-    pub(super) fn has(&self, flag: u16) -> bool {
-        self.flags & flag != 0
+    pub(super) fn has(&self, flag: u8) -> bool {
+        self.flags.get() & flag != 0
     }
 
     #[inline]
-    pub(super) fn set(&mut self, flag: u16, on: bool) {
-        self.flags = if on { self.flags | flag } else { self.flags & !flag };
+    pub(super) fn set(&self, flag: u8, on: bool) {
+        let flags = self.flags.get();
+        self.flags.set(if on { flags | flag } else { flags & !flag });
+    }
+
+    /// Whether it has both of these flags of directions.
+    #[inline]
+    fn has_both(&self, flag: u8) -> bool {
+        self.flags.get() & (flag | flag << 1) == flag | flag << 1
     }
 
     /// Counts a packet of a direction.
     #[inline]
     pub(crate) fn count(&mut self, reply: bool) {
-        self.packets += 1;
-        self.flags |= PASSED << u8::from(reply);
+        self.packets.set(self.packets() + 1);
+        self.set(PASSED << u8::from(reply), true);
         if !self.is_changed() && !self.is_one() {
-            self.flags |= SETTLED << u8::from(reply);
+            self.settled[usize::from(reply)] = true;
         }
     }
 
     /// Marks the flow: payload lengths change from now on.
     pub(super) fn change(&mut self) {
         self.set(CHANGED, true);
-        self.set(SETTLED | SETTLED << 1, false);
+        self.settled = [false; 2];
     }
 
     /// Counts a packet of a settled flow, and notes its time.
     #[inline(always)]
-    pub(crate) fn pass(&mut self, now_ns: u64) {
-        self.packets += 1;
-        self.seen_ns = now_ns;
-        self.flags |= USED;
+    pub(crate) fn pass(&self, now_ns: u64) {
+        self.packets.set(self.packets() + 1);
+        self.seen_ns.set(now_ns);
+        self.set(USED, true);
     }
 
     /// Notes the time of a packet.
     #[inline]
-    pub(crate) fn see(&mut self, now_ns: u64) {
+    pub(crate) fn see(&self, now_ns: u64) {
         // A new flow is at the end of its list already.
-        if self.seen_ns != now_ns {
-            self.seen_ns = now_ns;
+        if self.seen_ns.replace(now_ns) != now_ns {
             self.set(USED, true);
         }
     }
@@ -183,19 +212,19 @@ impl Flow {
     /// Whether packets of both directions came.
     #[inline]
     pub(crate) fn is_answered(&self) -> bool {
-        self.flags & (PASSED | PASSED << 1) == PASSED | PASSED << 1
+        self.has_both(PASSED)
     }
 
     /// A direction is closed.
     #[inline]
-    pub(crate) fn close(&mut self, reply: bool) {
-        self.flags |= CLOSED << u8::from(reply);
+    pub(crate) fn close(&self, reply: bool) {
+        self.set(CLOSED << u8::from(reply), true);
     }
 
     /// Whether both directions are closed.
     #[inline]
     pub(crate) fn is_closed(&self) -> bool {
-        self.flags & (CLOSED | CLOSED << 1) == CLOSED | CLOSED << 1
+        self.has_both(CLOSED)
     }
 
     /// Whether data of the flow changed its length.

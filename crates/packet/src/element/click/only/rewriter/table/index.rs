@@ -31,15 +31,17 @@ const MOST_DEPTH: u32 = 32 - PLACE_BITS;
 /// Segments of a chunk.
 const CHUNK: usize = 16;
 
-/// Slots of a cache line: tags, and numbers plus 1. Both are 0 where there is none.
+/// Cache line of slots: tags, and numbers plus 1. Both are 0 where there is none.
 #[derive(Clone, Copy, Default, Debug)]
 #[repr(C, align(64))]
-struct Line {
+pub(crate) struct Line {
     tags: [u32; WIDE],
     numbers: [u32; WIDE],
 }
 
 impl Line {
+    pub(crate) const EMPTY: Self = Self { tags: [0; WIDE], numbers: [0; WIDE] };
+
     /// Which slots have a tag, a bit each. Those without a number have tag 0.
     #[inline(always)]
     fn having(&self, tag: u32) -> u32 {
@@ -172,9 +174,10 @@ fn line(tag: u32) -> usize {
 }
 
 impl Index {
-    #[inline]
+    #[inline(always)]
     fn segment(&self, tag: u32) -> Option<usize> {
-        let at = (tag >> PLACE_BITS) as usize & ((1 << self.depth) - 1);
+        // It has `1 << depth` places, or none.
+        let at = (tag >> PLACE_BITS) as usize & self.directory.len().wrapping_sub(1);
         self.directory.get(at).map(|&segment| segment as usize)
     }
 
@@ -201,27 +204,31 @@ impl Index {
         None
     }
 
-    /// Prefetches the slots of a tag, and gives their place for [`Self::likely`].
+    /// Prefetches the line of a tag, and gives it for [`Self::likely`].
     #[inline(always)]
-    pub(super) fn prefetch(&self, tag: u32) -> u32 {
-        let Some(segment) = self.segment(tag) else { return 0 };
-        if let Some(segment) = self.segments.get(segment) {
-            prefetch(&segment.0[line(tag)]);
-        }
-        // At most 2^23 segments of 2^6 lines.
-        u32::try_from(segment * LINES + line(tag)).unwrap_or(0)
+    pub(super) fn ahead(&self, tag: u32) -> &Line {
+        let segment = self.segment(tag).and_then(|segment| self.segments.get(segment));
+        let Some(segment) = segment else { return &Line::EMPTY };
+        let line = &segment.0[line(tag)];
+        prefetch(line);
+        line
     }
 
-    /// The number that is most likely that of a tag, where [`Self::prefetch`] found its place. A guess: it may be no number
-    /// at all.
+    /// The number that is most likely that of a tag, by what [`Self::ahead`] gave. A guess: it may be no number at all.
     #[inline(always)]
-    pub(super) fn likely(&self, place: u32, tag: u32) -> Option<u32> {
-        let place = place as usize;
-        let line = &self.segments.get(place / LINES)?.0[place % LINES];
+    pub(super) fn likely(&self, line: &Line, tag: u32) -> Option<u32> {
         match line.only(tag) {
-            0 if line.is_full() => self.find(tag, |_| true),
-            number => number.checked_sub(1),
+            0 => self.further(line, tag),
+            number => Some(number - 1),
         }
+    }
+
+    /// The number of a tag that is not in its own line. Apart from [`Self::likely`], so that this asks whether a line is full
+    /// only of such a tag: of others it is as good as random.
+    #[cold]
+    #[inline(never)]
+    fn further(&self, line: &Line, tag: u32) -> Option<u32> {
+        if line.is_full() { self.find(tag, |_| true) } else { None }
     }
 
     /// Adds a number under a tag; false where there is no more place.

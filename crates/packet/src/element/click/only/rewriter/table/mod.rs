@@ -34,9 +34,10 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
 pub(crate) use flow::{Flow, Key, Times};
+pub(crate) use index::Line;
 
 use super::lock;
-use super::pattern::FlowId;
+use super::pattern::{FlowId, Words};
 use super::tcp::Deltas;
 use flow::NONE;
 use full::Full;
@@ -74,12 +75,15 @@ pub(crate) struct Table {
     len: AtomicUsize,
     makers: [Mutex<()>; MAKERS],
     full: Full,
-    seeds: [u64; 2],
+    hasher: Hasher,
 }
+
+/// Hashes keys, by random seeds: a sender cannot choose flows that collide.
+#[derive(Clone, Copy)]
+pub(crate) struct Hasher([u64; 2]);
 
 impl Default for Table {
     fn default() -> Self {
-        // Random seeds: a sender cannot choose flows that collide.
         let random = RandomState::new();
         Self {
             shards: OnceLock::new(),
@@ -88,7 +92,7 @@ impl Default for Table {
             len: AtomicUsize::new(0),
             makers: [const { Mutex::new(()) }; MAKERS],
             full: Full::default(),
-            seeds: [random.hash_one(1), random.hash_one(2)],
+            hasher: Hasher([random.hash_one(1), random.hash_one(2) | 1]),
         }
     }
 }
@@ -99,6 +103,16 @@ impl Default for Table {
 fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
     product as u64 ^ (product >> 64) as u64
+}
+
+impl Hasher {
+    /// Hash of a key by its parts: [`Key::kind`], and its ends.
+    #[inline(always)]
+    pub(crate) fn hash(self, kind: u32, ends: Words) -> u64 {
+        let rest = u64::from(ends.ports) << 32 | u64::from(kind);
+        let Self([a, b]) = self;
+        fold(fold(ends.addrs ^ a, rest ^ b) ^ a, b)
+    }
 }
 
 impl Table {
@@ -180,15 +194,12 @@ impl Table {
 
     #[inline(always)]
     pub(crate) fn hash(&self, key: &Key) -> u64 {
-        self.hash_of(key.kind(), key.id.words())
+        self.hasher.hash(key.kind(), key.id.words())
     }
 
-    /// Hash of a key by its parts: [`Key::kind`], and the words of its ends.
-    #[inline(always)]
-    pub(crate) fn hash_of(&self, kind: u32, (addrs, ports): (u64, u32)) -> u64 {
-        let rest = u64::from(ports) << 32 | u64::from(kind);
-        let [a, b] = self.seeds;
-        fold(fold(addrs ^ a, rest ^ b) ^ a, b | 1)
+    /// Hasher of its keys.
+    pub(crate) fn hasher(&self) -> Hasher {
+        self.hasher
     }
 
     /// Who holds it alone makes flows whose packets are sent to `to`'s destination.
@@ -284,35 +295,22 @@ fn halves(hash: u64) -> (u32, usize) {
 
 /// Stages of a lookup, each for many packets before the next.
 impl Shard {
-    /// Prefetches the slots of a key's hash, and gives their place for [`Self::number`].
+    /// Prefetches the line of the index that has a key's hash, and gives it for [`Self::number`].
     #[inline(always)]
-    pub(crate) fn slots(&self, hash: u64) -> u32 {
-        self.index.prefetch(halves(hash).0)
+    pub(crate) fn line(&self, hash: u64) -> &Line {
+        self.index.ahead(halves(hash).0)
     }
 
     /// The number that is most likely that of a key's hash.
     #[inline(always)]
-    pub(crate) fn number(&self, slots: u32, hash: u64) -> Number {
-        Number(self.index.likely(slots, halves(hash).0).unwrap_or(NONE))
+    pub(crate) fn number(&self, line: &Line, hash: u64) -> Number {
+        Number(self.index.likely(line, halves(hash).0).unwrap_or(NONE))
     }
 
-    /// Prefetches the flow of a number of this part.
+    /// Prefetches the flow of a number of this part. Of another number there may be none, or any.
     #[inline(always)]
-    pub(crate) fn ahead(&self, number: Number, parts: Parts) {
-        self.prefetch(number.at(parts));
-    }
-
-    /// The flow of a number of this part, if packets of this kind with these ends, as [`FlowId::words`], are its, and one more
-    /// changes nothing but what [`Flow::pass`] notes.
-    #[inline(always)]
-    pub(crate) fn known(
-        &mut self,
-        (number, parts): (Number, Parts),
-        kind: u32,
-        ends: (u64, u32),
-        now_ns: u64,
-    ) -> Option<&mut Flow> {
-        self.settled((number.at(parts), number.is_reply()), kind, ends, now_ns)
+    pub(crate) fn ahead(&self, number: Number, parts: Parts) -> Option<&Flow> {
+        self.place(number.at(parts))
     }
 }
 
@@ -494,7 +492,7 @@ impl<'a> Session<'a> {
         for key in keys {
             let (tag, part) = self.place(&key);
             if part == shard {
-                let _ = self.shard(shard).index.prefetch(tag);
+                let _ = self.shard(shard).index.ahead(tag);
             }
         }
     }

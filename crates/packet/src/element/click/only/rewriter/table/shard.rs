@@ -68,28 +68,17 @@ impl Shard {
         self.flows[at as usize].is(key, reply)
     }
 
-    /// Prefetches the flow at a place, if there is one.
+    /// Prefetches a place of flows, if there is such a place.
     #[inline(always)]
-    pub(super) fn prefetch(&self, at: u32) {
-        if let Some(flow) = self.flows.get(at as usize) {
-            prefetch(flow);
-        }
+    pub(super) fn place(&self, at: u32) -> Option<&Flow> {
+        let flow = self.flows.get(at as usize)?;
+        prefetch(flow);
+        Some(flow)
     }
 
-    /// The flow at a place, if it has one whose packets of a direction are of this kind and have these ends, has not ended,
-    /// and one more packet changes nothing but what [`Flow::pass`] notes.
-    #[inline(always)]
-    pub(super) fn settled(
-        &mut self,
-        (at, reply): (u32, bool),
-        kind: u32,
-        ends: (u64, u32),
-        now_ns: u64,
-    ) -> Option<&mut Flow> {
-        let flow = self.flows.get_mut(at as usize)?;
-        // By the shortest time, which needs no look at the list of the flow: who is silent for longer is looked at more closely.
-        let stays = now_ns.wrapping_sub(flow.seen_ns) < self.least_silent_ns;
-        (stays && flow.is_settled(kind, ends, reply)).then_some(flow)
+    /// The shortest time that a flow may be silent.
+    pub(crate) fn least_silent_ns(&self) -> u64 {
+        self.least_silent_ns
     }
 
     /// The flow at a place.
@@ -108,18 +97,18 @@ impl Shard {
     #[inline]
     pub(super) fn ends_ns(&self, at: u32) -> u64 {
         let flow = &self.flows[at as usize];
-        flow.seen_ns.saturating_add(self.lists[usize::from(flow.list)].times.silent_ns)
+        flow.seen_ns.get().saturating_add(self.lists[usize::from(flow.list)].times.silent_ns)
     }
 
     fn guaranteed_ns(&self, at: u32) -> u64 {
         let flow = &self.flows[at as usize];
-        flow.seen_ns.saturating_add(self.lists[usize::from(flow.list)].times.guarantee_ns)
+        flow.seen_ns.get().saturating_add(self.lists[usize::from(flow.list)].times.guarantee_ns)
     }
 
     /// Puts a flow into a free place; `None` where places have no more numbers.
     pub(super) fn insert(
         &mut self,
-        flow: Flow,
+        mut flow: Flow,
         times: Times,
         now_ns: u64,
         most: u32,
@@ -134,7 +123,9 @@ impl Shard {
             at
         };
         let list = self.list(times);
-        self.flows[at as usize] = Flow { seen_ns: now_ns, list, ..flow };
+        flow.seen_ns = now_ns.into();
+        flow.list = list;
+        self.flows[at as usize] = flow;
         self.join(at);
         Some(at)
     }
@@ -149,7 +140,8 @@ impl Shard {
         if place.is_changed() {
             self.deltas.remove(&at);
         }
-        let empty = Flow { next: self.free, ..Flow::default() };
+        let mut empty = Flow::default();
+        empty.next = self.free;
         self.free = at;
         Some(std::mem::replace(place, empty))
     }

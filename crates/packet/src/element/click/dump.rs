@@ -1,13 +1,16 @@
 //! Packets from a capture file, and into one.
 //!
-//! Source: Click's `FromDump` and `ToDump`. A packet is what a record holds, usually from its Ethernet header on. Of several
-//! workers one reads the file; all write to the same. With `TIMING true` packets come at the distances of their times,
-//! else as they can be read, while `ACTIVE`. Packets have the time of their record where annotations are known.
-//! `START`, `END`, `INTERVAL`, `SAMPLE` and the like are those of [`super::only::dump_window`], and other packets than
-//! Ethernet frames those of [`super::only::dump_encap`]. With `FORCE_IP true` packets without an IPv4 header leave by
-//! output 1, or are dropped, and the header of the others is marked. Each packet is in the file of `ToDump` at once.
-//! Differs: what is no regular file is read only where the arguments request it, `-` for standard input or `SPECIAL
-//! true` for a FIFO or a device, as a worker waits for it.
+//! Source: Click's `FromDump` and `ToDump`. A packet is what a record holds, usually from its Ethernet header on. Of
+//! several workers one reads the file; all write to the same. `FromDump` may be pulled from as well. With `TIMING true`
+//! packets come at the distances of their times, else as they can be read, while `ACTIVE`. Packets have the time of
+//! their record where annotations are known. Packets leave from the time `START` on, or from `START_AFTER` behind the
+//! first record on, until the time `END`, until `END_AFTER` behind the first record or `INTERVAL` behind the first
+//! packet that left; `FILEPOS` is the place in the file of the first record that is looked at, and `SAMPLE` the part of
+//! the packets that leave ([`super::only::dump_window`]). The kind of packets in a new file is that of `ENCAP` or that
+//! of the `FromDump` that `USE_ENCAP_FROM` names ([`super::only::dump_encap`]). With `FORCE_IP true` packets without an
+//! IPv4 header leave by output 1, or are dropped, and the header of the others is marked. Each packet is in the file of
+//! `ToDump` at once. Differs: what is no regular file is read only where the arguments request it, `-` for standard
+//! input or `SPECIAL true` for a FIFO or a device, as a worker waits for it.
 
 use std::fs::File;
 use std::io;
@@ -22,7 +25,7 @@ use super::only::dump_window::{Fate, Window};
 use crate::device::pcap::{Form, Pcap};
 use crate::element::support::plain::Plain;
 use crate::element::support::setting::Setting;
-use crate::element::support::stop::{EndCall, Stop};
+use crate::element::support::stop::{self, EndCall, Stop};
 use crate::frame::counters::{Count, PerWorker};
 use crate::frame::{BATCH, Batch, DropReason};
 #[cfg(feature = "click")]
@@ -32,7 +35,7 @@ use crate::handler::Handler;
 use crate::language::{Arg, ClassSpec, ConfigError};
 
 pub(crate) const FROM: ElementClass = ElementClass {
-    spec: ClassSpec::new("FromDump", "0/1-2", "h/h", "x/y")
+    spec: ClassSpec::new("FromDump", "0/1-2", "h/ah", "x/y")
         .outputs(&["out", "others"])
         .ignores(&["PER_NODE", "MMAP"]),
     summary: "the packets of a capture file, a burst a round",
@@ -88,11 +91,7 @@ pub(crate) const FROM: ElementClass = ElementClass {
             .handler(Handler::read("filesize", move || {
                 bytes.map_or_else(|| "-".to_owned(), |bytes| bytes.to_string())
             }));
-        let (halt, ending) = (active.clone(), setup.ending.clone());
-        let made = made.command("stop", move || {
-            halt.set(false);
-            ending.request();
-        });
+        let made = stop::handled(made, setup, &active);
         Ok(active.handled(chosen.handled(made, &active), "active"))
     },
 };
@@ -183,6 +182,20 @@ impl Chosen {
         }
     }
 
+    /// Does so with packets that were pulled: those from number `first` on.
+    fn sort_pulled(&self, into: &mut Batch, first: usize, cx: &mut Context<'_>) {
+        if !self.force_ip {
+            return;
+        }
+        for i in first..into.len() {
+            match self.encap.network(into.bytes(i)) {
+                Some(network) => into.meta_mut()[i].network = network,
+                None => self.others.emit(into.take(i), cx),
+            }
+        }
+        into.close_up(|_, _| {});
+    }
+
     fn handled(&self, made: Made, active: &Setting<bool>) -> Made {
         let name = self.encap.name;
         self.window.handled(made, active).handler(Handler::read("encap", move || name.to_owned()))
@@ -218,6 +231,8 @@ impl Chosen {
     }
 
     fn sort(&self, _: &mut Batch) {}
+
+    fn sort_pulled(&self, _: &mut Batch, _: usize, _: &mut Context<'_>) {}
 
     fn handled(&self, made: Made, _: &Setting<bool>) -> Made {
         made
@@ -343,6 +358,25 @@ struct FromDump {
 }
 
 impl FromDump {
+    /// Reads what is due, as far as there is room and there are frames.
+    fn fill(&mut self, into: &mut Batch, cx: &mut Context<'_>) {
+        if self.reader.is_none() || !self.active.get() {
+            return;
+        }
+        // Without free frames there is nothing to read into: later.
+        let (before, room) = (into.len(), into.room());
+        into.set_limit(before + room.min(cx.pool.free()));
+        let more = self.read(into, cx.now_ns);
+        into.set_limit(before + room);
+        let came = (into.len() - before) as u64;
+        cx.counters.packets_in.add(came);
+        self.count.add(came);
+        if !more {
+            self.reader = None;
+            self.stop.request();
+        }
+    }
+
     /// Reads what is due; whether the file may have more.
     fn read(&mut self, batch: &mut Batch, now_ns: u64) -> bool {
         while batch.room() > 0 && self.active.get() {
@@ -370,7 +404,6 @@ impl FromDump {
                     if !self.ends {
                         self.active.set(false);
                     }
-                    self.stop.reset();
                     self.stop.request();
                     self.stop.reset();
                 }
@@ -408,20 +441,16 @@ fn noted(_: &Batch, _: usize) -> (Option<Duration>, u32) {
 
 impl Element for FromDump {
     fn poll(&mut self, batch: &mut Batch, _: &mut dyn Inputs, cx: &mut Context<'_>) {
-        if self.reader.is_none() || !self.active.get() {
-            return;
-        }
-        // Without free frames there is nothing to read into: later.
-        batch.set_limit(self.burst.min(cx.pool.free()));
-        let more = self.read(batch, cx.now_ns);
+        batch.set_limit(self.burst.min(BATCH));
+        self.fill(batch, cx);
         batch.set_limit(BATCH);
-        cx.counters.packets_in.add(batch.len() as u64);
-        self.count.add(batch.len() as u64);
         self.chosen.sort(batch);
-        if !more {
-            self.reader = None;
-            self.stop.request();
-        }
+    }
+
+    fn pull(&mut self, _: u16, into: &mut Batch, _: &mut dyn Inputs, cx: &mut Context<'_>) {
+        let first = into.len();
+        self.fill(into, cx);
+        self.chosen.sort_pulled(into, first, cx);
     }
 
     fn keeps_time(&self) -> bool {

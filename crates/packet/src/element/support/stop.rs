@@ -1,7 +1,8 @@
 //! The end of a run, as a source requests it at its limit.
 
 use super::caller::Caller;
-use crate::graph::{Ending, Setup};
+use super::setting::Setting;
+use crate::graph::{Ending, Made, Setup};
 use crate::language::ConfigError;
 
 /// Request of one source, made once until the source begins again.
@@ -36,6 +37,15 @@ impl EndCall {
     pub(crate) fn make(&self) {
         self.caller.call(&self.call);
     }
+}
+
+/// Adds the handler `stop`, which ends the run, and makes the element inactive.
+pub(crate) fn handled(made: Made, setup: &Setup<'_>, active: &Setting<bool>) -> Made {
+    let (halt, ending) = (active.clone(), setup.ending.clone());
+    made.command("stop", move || {
+        halt.set(false);
+        ending.request();
+    })
 }
 
 impl Stop {

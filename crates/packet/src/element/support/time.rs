@@ -31,20 +31,20 @@ pub(crate) fn now_ns() -> u64 {
     }
 }
 
-#[cfg(any(test, feature = "testing"))]
+#[cfg(any(test, feature = "testing", feature = "click"))]
 thread_local! {
     static DRAWN_HERE: std::cell::RefCell<Option<Rng>> = const { std::cell::RefCell::new(None) };
 }
 
 /// Lets the random words of this thread be those of a seed.
-#[cfg(any(test, feature = "testing"))]
+#[cfg(any(test, feature = "testing", feature = "click"))]
 pub(crate) fn seed(seed: u64) {
     DRAWN_HERE.set(Some(Rng::new(seed)));
 }
 
-/// A random word: nobody can guess it, unless time is virtual.
+/// A random word: nobody can guess it, unless time is virtual or this thread has a seed.
 pub(crate) fn random_word() -> u64 {
-    #[cfg(any(test, feature = "testing"))]
+    #[cfg(any(test, feature = "testing", feature = "click"))]
     if let Some(word) = DRAWN_HERE.with_borrow_mut(|rng| rng.as_mut().map(Rng::word)) {
         return word;
     }

@@ -125,7 +125,7 @@ pub(crate) const RANDOM: ElementClass =
         let (prefix, limit) = (prefix?, limit?.unwrap_or(MOST_RANDOM).clamp(1, MOST_RANDOM));
         let host_bits = u32::MAX.checked_shr(prefix.len().into()).unwrap_or(0);
         let gateways = setup.gateways.clone();
-        let mut random = Random::default();
+        let mut random = Random::of(setup);
         each(move |batch, i| {
             let [a, b, c, d, ..] = random.number().to_le_bytes();
             // So many of the addresses, spread over the prefix.

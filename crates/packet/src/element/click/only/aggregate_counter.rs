@@ -19,6 +19,7 @@ use super::annotations::Annotations;
 use crate::element::click::counter::Call;
 use crate::element::support::resets::Resets;
 use crate::element::support::setting::Setting;
+use crate::element::support::stop;
 use crate::frame::{Batch, DropReason, FLAG_GENERATED, Packet};
 use crate::graph::{Context, Element, ElementClass, Ending, Held, Inputs, Made};
 use crate::handler::Handler;
@@ -58,11 +59,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
             }
         });
         let made = calls[1].handled(calls[0].handled(made, "aggregate_call"), "count_call");
-        let (halt, ending) = (active.clone(), setup.ending.clone());
-        let made = made.command("stop", move || {
-            halt.set(false);
-            ending.request();
-        });
+        let made = stop::handled(made, setup, &active);
         let made = active.handled(frozen.handled(made, "freeze"), "active");
         let read = |name, text: fn(&Counts) -> String| {
             let shared = shared.clone();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use super::random::{Chance, Random};
+use super::random::Sampling;
 use super::times::Time;
 use crate::element::support::setting::Setting;
 use crate::graph::{Made, Setup};
@@ -43,8 +43,7 @@ pub(crate) struct Window {
     end_after: Option<i64>,
     interval: Option<i64>,
     from: u64,
-    sample: Chance,
-    random: Random,
+    sampling: Sampling,
 }
 
 /// Bytes before the first record, and those of a record before its packet.
@@ -78,8 +77,7 @@ impl Window {
             end_after,
             interval,
             from,
-            sample: sample.unwrap_or(Chance(1.0)),
-            random: Random::default(),
+            sampling: Sampling::new(setup, sample),
         })
     }
 
@@ -106,8 +104,7 @@ impl Window {
             }
         }
         shared.next.store(at + RECORD_HEADER + bytes as u64, Relaxed);
-        let chosen = self.sample.0 >= 1.0 || self.random.real() < self.sample.0;
-        if !is_within || !chosen {
+        if !is_within || !self.sampling.takes() {
             return Fate::IsSkipped;
         }
         shared.last.store(at, Relaxed);
@@ -117,10 +114,11 @@ impl Window {
     /// Adds the handlers.
     pub(crate) fn handled(&self, made: Made, active: &Setting<bool>) -> Made {
         let [next, last, extend] = [(); 3].map(|()| self.shared.clone());
-        let (active, sample) = (active.clone(), self.sample.0);
-        made.handler(Handler::read("filepos", move || next.next.load(Relaxed).to_string()))
+        let active = active.clone();
+        self.sampling
+            .handled(made)
+            .handler(Handler::read("filepos", move || next.next.load(Relaxed).to_string()))
             .handler(Handler::read("packet_filepos", move || last.last.load(Relaxed).to_string()))
-            .handler(Handler::read("sampling_prob", move || sample.to_string()))
             .handler(Handler::write("extend_interval", move |text| {
                 let by = Time::read(text.trim())?.ns();
                 let end = extend.end.load(Relaxed);

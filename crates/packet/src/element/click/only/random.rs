@@ -1,35 +1,79 @@
 //! Packets by chance: `RandomSample(P)` passes a part of them, `RandomSwitch` sends each to any output,
 //! `RandomBitErrors(P)` damages them.
 //!
-//! Source: Click's elements of these names. The numbers are the same in each run (xorshift64).
+//! `RandomSeed(SEED)` has all of a configuration begin anew from a seed, and so has a write to its handler `seed`.
+//!
+//! Source: Click's elements of these names. The numbers are the same in each run (xorshift64), also where no seed is given.
+//! `random` of a `Script` follows a seed as well, where one thread runs it all (`fingerpost click`).
 
 use super::each::sorting;
 use crate::element::support::setting::{Setting, Word, value};
+use crate::element::support::time;
 use crate::frame::counters::{Count, PerWorker};
 use crate::frame::{Batch, DropReason};
-use crate::graph::{Context, Element, ElementClass, Exit, Made};
+use crate::graph::{Context, Element, ElementClass, Exit, Made, Setup};
 use crate::handler::Handler;
 use crate::language::{ClassSpec, Value};
 use std::fmt;
 use std::sync::Arc;
 
-/// Generator of numbers.
-#[derive(Clone)]
-pub(crate) struct Random(u64);
+/// Seed of all generators of a configuration.
+struct Seed {
+    value: Setting<u32>,
+    /// How often it was set.
+    count: Setting<u32>,
+}
 
-impl Default for Random {
+impl Default for Seed {
     fn default() -> Self {
-        Self(0x9e37_79b9_7f4a_7c15)
+        Self { value: Setting::new(0), count: Setting::new(0) }
     }
 }
 
+impl Seed {
+    fn of(setup: &mut Setup<'_>) -> Arc<Self> {
+        // No element has this number.
+        setup.shared::<Self>(usize::MAX)
+    }
+
+    fn set(&self, seed: u32) {
+        self.value.set(seed);
+        self.count.change(|count| count.wrapping_add(1));
+        time::seed(seed.into());
+    }
+}
+
+/// Generator of numbers.
+#[derive(Clone)]
+pub(crate) struct Random {
+    state: u64,
+    seed: Arc<Seed>,
+    /// How often the seed had been set when the state began.
+    begun: u32,
+}
+
+/// State of a generator that has no seed.
+const FIRST_STATE: u64 = 0x9e37_79b9_7f4a_7c15;
+
 impl Random {
+    /// A generator that follows the seed of the configuration.
+    pub(crate) fn of(setup: &mut Setup<'_>) -> Self {
+        Self { state: FIRST_STATE, seed: Seed::of(setup), begun: 0 }
+    }
+
     /// The next number.
     pub(crate) fn number(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
+        let count = self.seed.count.get();
+        if count != self.begun {
+            self.begun = count;
+            let seed = u64::from(self.seed.value.get());
+            // A state of zeros would stay one.
+            self.state = FIRST_STATE ^ seed.wrapping_mul(0x2545_f491_4f6c_dd1d) | 1;
+        }
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 7;
+        self.state ^= self.state << 17;
+        self.state
     }
 
     /// The next number from 0 on, below 1.
@@ -66,6 +110,55 @@ impl Word for Chance {
     }
 }
 
+/// A part of the packets of a file, chosen at random.
+#[derive(Clone)]
+pub(crate) struct Sampling {
+    part: Chance,
+    random: Random,
+}
+
+impl Sampling {
+    /// This part, or all of them.
+    pub(crate) fn new(setup: &mut Setup<'_>, part: Option<Chance>) -> Self {
+        Self { part: part.unwrap_or(Chance(1.0)), random: Random::of(setup) }
+    }
+
+    /// Whether the next packet is one of them.
+    pub(crate) fn takes(&mut self) -> bool {
+        self.part.0 >= 1.0 || self.random.real() < self.part.0
+    }
+
+    /// Adds the handler that shows the part.
+    pub(crate) fn handled(&self, made: Made) -> Made {
+        let part = self.part;
+        made.handler(Handler::read("sampling_prob", move || part.to_string()))
+    }
+}
+
+pub(crate) const SEED: ElementClass = ElementClass {
+    spec: ClassSpec::new("RandomSeed", "0/0", "a/a", "x/y"),
+    summary: "has all random numbers of a configuration begin from a seed",
+    configure: |setup| {
+        let given = setup.args.optional::<u32>("SEED");
+        setup.args.finish()?;
+        let (given, seed) = (given?, Seed::of(setup));
+        if let Some(given) = given {
+            seed.set(given);
+        }
+        let shown = seed.value.clone();
+        let made = Made::new(|_| Nothing);
+        let made = made.handler(Handler::read("seed", move || shown.get().to_string()));
+        Ok(made.handler(Handler::write("seed", move |text| {
+            seed.set(value(text)?);
+            Ok(())
+        })))
+    },
+};
+
+struct Nothing;
+
+impl Element for Nothing {}
+
 pub(crate) const SAMPLE: ElementClass = sorting(
     "RandomSample",
     &["sampled", "others"],
@@ -85,13 +178,14 @@ pub(crate) const SAMPLE: ElementClass = sorting(
         let active = Setting::new(active?.unwrap_or(true));
         let exit = setup.exit(1, DropReason::Discarded);
         let drops = setup.keep::<PerWorker<Count>>();
+        let random = Random::of(setup);
         let made = Made::new({
             let (chance, active, drops) = (chance.clone(), active.clone(), drops.clone());
             move |instance| Sample {
                 chance: chance.clone(),
                 active: active.clone(),
                 exit,
-                random: Random::default(),
+                random: random.clone(),
                 drops: drops.add(instance),
             }
         });
@@ -136,7 +230,8 @@ pub(crate) const SWITCH: ElementClass = ElementClass {
     configure: |setup| {
         setup.args.finish()?;
         let outputs = u64::from(setup.outputs.max(1));
-        Ok(Made::new(move |_| Switch { outputs, random: Random::default() }))
+        let random = Random::of(setup);
+        Ok(Made::new(move |_| Switch { outputs, random: random.clone() }))
     },
 };
 
@@ -170,13 +265,14 @@ pub(crate) const BIT_ERRORS: ElementClass = ElementClass {
         let kind = Setting::new(kind);
         let chance = Setting::new(chance?);
         let active = Setting::new(active?.unwrap_or(true));
+        let random = Random::of(setup);
         let made = Made::new({
             let (chance, active, kind) = (chance.clone(), active.clone(), kind.clone());
             move |_| BitErrors {
                 chance: chance.clone(),
                 kind: kind.clone(),
                 active: active.clone(),
-                random: Random::default(),
+                random: random.clone(),
             }
         });
         let made = kind.handled(made, "error_kind");
@@ -276,6 +372,23 @@ mod tests {
             refused(&SAMPLE, "").contains("give one of")
                 && refused(&SAMPLE, "2").contains("0 to 1")
         );
+    }
+
+    #[test]
+    fn numbers_repeat_from_a_seed() {
+        let text = "FromDevice(a) -> r :: RandomSwitch -> ToDevice(x); r [1] -> ToDevice(y); s :: RandomSeed(7);
+            t :: Script(TYPE PASSIVE, return $(random 1000000))";
+        let goes = |rig: &mut Rig| -> String {
+            let sent: Vec<_> = (0..40).flat_map(|_| rig.receive("a", &[&[7]])).collect();
+            sent.into_iter().map(|(to, _)| to).chain([rig.read("t.run")]).collect()
+        };
+        let mut rig = Rig::new(&World::new(), text);
+        let (first, second) = (goes(&mut rig), goes(&mut rig));
+        assert_eq!((first != second, rig.read("s.seed")), (true, "7".into()));
+        rig.write("s.seed", "7");
+        assert_eq!(goes(&mut rig), first);
+        rig.write("s.seed", "8");
+        assert_ne!(goes(&mut rig), first);
     }
 
     #[test]

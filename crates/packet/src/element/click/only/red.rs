@@ -57,6 +57,7 @@ fn configure(setup: &mut Setup<'_>, shared: Shared, adaptive: bool) -> Result<Ma
     let (queues, shared) = (queues?, Arc::new(shared));
     let exit = setup.exit(1, DropReason::QueueFull);
     let drops = setup.keep::<PerWorker<Count>>();
+    let random = Random::of(setup);
     let made = Made::new({
         let (queues, shared, drops) = (queues.clone(), shared.clone(), drops.clone());
         move |instance| Red {
@@ -65,7 +66,7 @@ fn configure(setup: &mut Setup<'_>, shared: Shared, adaptive: bool) -> Result<Ma
             weight: 0.5_f64.powi(stability.into()),
             average: if instance.is_dry_run() { shared.average() } else { 0.0 },
             since: 0,
-            random: Random::default(),
+            random: random.clone(),
             adaptive,
             adapted_ns: 0,
             exit,

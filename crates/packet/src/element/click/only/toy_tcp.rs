@@ -29,11 +29,11 @@ pub(crate) const TOY: ElementClass = ElementClass {
         let port = setup.args.positional::<u16>("DPORT");
         setup.args.finish()?;
         let port = port?;
-        let made_one = AtomicBool::new(false);
+        let (made_one, random) = (AtomicBool::new(false), Random::of(setup));
         let made = Made::new(move |instance| {
             // Relaxed: instances are made by one thread, that of the first worker first.
             let works = !instance.is_dry_run() && !made_one.swap(true, Relaxed);
-            let mut random = Random::default();
+            let mut random = random.clone();
             Toy { works, client: Client::new([1024, port], &mut random), random }
         });
         Ok(made.polled())
@@ -49,7 +49,7 @@ pub(crate) const WEB: ElementClass = ElementClass {
         let rate = setup.args.optional::<u32>("RATE");
         setup.args.finish()?;
         let (prefix, dst, rate) = (prefix?, dst?.to_bits(), rate?.unwrap_or(1).max(1));
-        let made_one = AtomicBool::new(false);
+        let (made_one, random) = (AtomicBool::new(false), Random::of(setup));
         let made = Made::new(move |instance| Web {
             works: !instance.is_dry_run() && !made_one.swap(true, Relaxed),
             prefix,
@@ -57,7 +57,7 @@ pub(crate) const WEB: ElementClass = ElementClass {
             interval_ns: 1_000_000_000 / u64::from(rate),
             next_ns: None,
             clients: HashMap::new(),
-            random: Random::default(),
+            random: random.clone(),
         });
         Ok(made.polled())
     },

@@ -109,6 +109,13 @@ pub(super) fn write(out: &mut Vec<u8>, fields: &[Field], texts: &[Option<String>
     out[start..start + 4].copy_from_slice(&len.to_be_bytes());
 }
 
+/// Adds a line of text.
+pub(super) fn write_line(out: &mut Vec<u8>, line: &str) {
+    let len = u32::try_from(4 + line.len()).unwrap_or(4) & !LINE;
+    out.extend((LINE | len).to_be_bytes());
+    out.extend(line.bytes());
+}
+
 fn number(text: &str) -> u64 {
     u64::read(text).unwrap_or(0)
 }
@@ -240,7 +247,9 @@ mod tests {
         let Some(Record::Row(read_again)) = read(&mut &out[..], &fields) else { panic!("a row") };
         let want: Vec<_> = rows.iter().map(|row| row.1.to_owned()).collect();
         assert_eq!(read_again, want);
-        let line = [&(LINE | 7).to_be_bytes()[..], b"!xy"].concat();
+        let mut line = Vec::new();
+        write_line(&mut line, "!xy");
+        assert_eq!(line, [&(LINE | 7).to_be_bytes()[..], b"!xy"].concat());
         assert!(matches!(read(&mut &line[..], &[]), Some(Record::Line(text)) if text == "!xy"));
         for damaged in [&[0, 0, 0, 3][..], &[0, 0, 0, 9, 1], &[0, 0], &[0x7f; 4]] {
             assert!(read(&mut &*damaged, &fields).is_none());

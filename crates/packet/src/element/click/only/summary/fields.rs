@@ -5,12 +5,15 @@
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
 
+use fingerpost_route::Mac;
+
 use super::tcp_options::{self, Shown};
 use super::{ip_options, md5};
 use crate::element::click::icmp_error::v4_codes;
 use crate::element::click::only::annotations::Annotations;
 use crate::element::click::only::clock::{SECOND_NS, long_seconds, read_seconds, seconds};
 use crate::element::click::only::seen::{Seen, long, word};
+use crate::element::support::setting::dashed;
 use crate::filter::names;
 use crate::frame::wire::Ip4;
 use crate::frame::wire::icmp::PROTOCOL_ICMP;
@@ -194,9 +197,8 @@ impl Seen<'_> {
     pub(crate) fn text(&self, field: Field) -> Option<String> {
         let a = &self.annotations;
         let mac = |at: usize| {
-            let bytes = self.frame.get(at..at + 6).filter(|_| self.network >= 14)?;
-            let digits: Vec<String> = bytes.iter().map(|b| format!("{b:02X}")).collect();
-            Some(digits.join("-"))
+            let bytes = self.frame.get(at..)?.first_chunk().filter(|_| self.network >= 14)?;
+            Some(dashed(Mac(*bytes)))
         };
         let header = || Ip4::at(self.ip()?, 0);
         let number = |number: u16| number.to_string();
@@ -297,7 +299,7 @@ impl Seen<'_> {
                 other => other.to_string(),
             },
             Aggregate => a.aggregate.to_string(),
-            WireLen => self.frame.len().to_string(),
+            WireLen => (self.frame.len() + a.extra_length as usize).to_string(),
             EthSrc => mac(6)?,
             EthDst => mac(0)?,
             EthType => format!("{:04X}", word(self.frame, 12).filter(|_| self.network >= 14)?),

@@ -1,23 +1,13 @@
 //! `FromIPSummaryDump`: makes packets of the lines of a summary.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader, Cursor, Read};
-use std::sync::{Arc, Mutex, PoisonError};
-
 use super::binary::{self, Record};
 use super::fields::{Described, Field, protocol};
-use crate::element::click::only::annotations::Annotations;
+use super::source::{Form, Given, Input, Row, open};
 use crate::element::click::only::console;
-use crate::element::click::only::random::{Chance, Random};
 use crate::element::click::only::script::{first_word, words};
-use crate::element::support::plain::Plain;
-use crate::element::support::setting::Setting;
-use crate::frame::counters::{Count, PerWorker};
 use crate::frame::wire::protocol::TCP;
-use crate::frame::{ANNOTATION_BYTES, Batch};
-use crate::graph::{Context, Element, ElementClass, Ending, Inputs, Made, Setup};
-use crate::handler::Handler;
-use crate::language::{Arg, ClassSpec, ConfigError, Value};
+use crate::graph::ElementClass;
+use crate::language::{ClassSpec, Value};
 
 pub(crate) const FROM: ElementClass = ElementClass {
     spec: ClassSpec::new("FromIPSummaryDump", "0/1", "h/a", "x/y"),
@@ -32,15 +22,13 @@ pub(crate) const FROM: ElementClass = ElementClass {
             setup.list::<Field>("DEFAULT_CONTENTS"),
         ];
         let usual = setup.args.keyword_arg("PROTO")?;
-        let stop = setup.args.keyword("STOP");
+        let given = Given::read(setup);
         let timing = setup.args.keyword("TIMING");
-        let active = setup.args.keyword("ACTIVE");
         let zero = setup.args.keyword("ZERO");
         let checksum = setup.args.keyword("CHECKSUM");
         let flow = setup.args.keyword_arg("FLOWID")?;
         let usual_flow = setup.args.keyword_arg("DEFAULT_FLOWID")?;
         let multi = setup.args.keyword::<bool>("MULTIPACKET");
-        let sample = setup.args.keyword::<Chance>("SAMPLE");
         let absent = setup.args.keyword("ALLOW_NONEXISTENT");
         setup.args.finish()?;
         let flow = flow.or(usual_flow);
@@ -50,7 +38,6 @@ pub(crate) const FROM: ElementClass = ElementClass {
             return Err(setup.args.refuse(arg, "FLOWID: no flow"));
         }
         let multi = multi?.unwrap_or(false);
-        let sample = sample?.unwrap_or(Chance(1.0));
         let proto = match usual {
             None => TCP,
             Some(arg) => {
@@ -62,8 +49,7 @@ pub(crate) const FROM: ElementClass = ElementClass {
         for list in fields {
             known = list?.unwrap_or(known);
         }
-        let active = Setting::new(active?.unwrap_or(true));
-        let form = Form {
+        let form = Summary {
             fields: known,
             proto,
             zero: zero?.unwrap_or(false),
@@ -75,77 +61,13 @@ pub(crate) const FROM: ElementClass = ElementClass {
             complained: false,
             binary: false,
         };
-        let stop = stop?.unwrap_or(false).then(|| setup.ending.clone());
-        let lines = Mutex::new(lines);
-        let counts = setup.keep::<PerWorker<Count>>();
-        let made = Made::new({
-            let (active, counts) = (active.clone(), counts.clone());
-            move |instance| Source {
-                // One instance reads it: that of the first worker.
-                lines: match instance.is_dry_run() {
-                    true => None,
-                    false => lines.lock().unwrap_or_else(PoisonError::into_inner).take(),
-                },
-                form: form.clone(),
-                next: None,
-                began: None,
-                active: active.clone(),
-                stop: stop.clone(),
-                count: counts.add(instance),
-                sample,
-                random: Random::default(),
-            }
-        });
-        let halt = active.clone();
-        let made = made
-            .polled()
-            .waits_for_room()
-            .counter("count", &counts)
-            .handler(Handler::read("encap", || "IP".to_owned()))
-            .handler(Handler::read("sampling_prob", move || sample.to_string()))
-            .command("stop", move || halt.change(|_| false));
-        Ok(active.handled(made, "active"))
+        given.made(setup, lines, form)
     },
 };
 
-type Lines = BufReader<Box<dyn Read + Send>>;
-
-/// What is to be read; `None` where nothing is.
-fn open(
-    setup: &mut Setup<'_>,
-    file: Option<&Arg<'_>>,
-    data: Option<&Arg<'_>>,
-    absent: bool,
-) -> Result<Option<Lines>, ConfigError> {
-    if let Some(data) = data {
-        let bytes = Cursor::new(data.bytes().into_owned());
-        return Ok(Some(BufReader::new(Box::new(bytes))));
-    }
-    let Some(arg) = file else { return Err(setup.args.refuse_all("argument FILENAME is missing")) };
-    let name: String = setup.args.read(arg, "FILENAME")?;
-    let opened = match name == "-" {
-        true => setup.policy.special_input(&name),
-        false => setup.policy.input(&name).map(Some),
-    };
-    match opened {
-        Ok(file) => {
-            let plain = file.map(|file: File| match name.as_str() {
-                // Its first bytes may come late.
-                "-" => Ok(Box::new(file) as Box<dyn Read + Send>),
-                _ => Plain::of(&name, file).map(|plain| Box::new(plain) as _),
-            });
-            let plain = plain.transpose();
-            let plain = plain.map_err(|error| setup.args.refuse(arg, &error.to_string()))?;
-            Ok(plain.map(BufReader::new))
-        }
-        Err(error) if absent && error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(setup.args.refuse(arg, &format!("{name}: {error}"))),
-    }
-}
-
 /// How lines are read.
 #[derive(Clone)]
-struct Form {
+struct Summary {
     fields: Vec<Field>,
     proto: u8,
     zero: bool,
@@ -163,9 +85,10 @@ struct Form {
     binary: bool,
 }
 
-impl Form {
-    /// The packet of a line; `None` where it is none.
-    fn read(&mut self, line: &str) -> Option<(Vec<u8>, Annotations, u8)> {
+impl Form for Summary {
+    const NAME: &'static str = "FromIPSummaryDump";
+
+    fn line(&mut self, line: &str) -> Option<Row> {
         let line = line.trim();
         if let Some(about) = line.strip_prefix('!') {
             let (word, rest) = first_word(about);
@@ -204,8 +127,29 @@ impl Form {
         self.row(&words(line))
     }
 
+    fn is_binary(&self) -> bool {
+        self.binary
+    }
+
+    fn record(&mut self, input: &mut Input) -> Option<Option<Row>> {
+        Some(match binary::read(input, &self.fields)? {
+            Record::Line(line) => self.line(&line),
+            Record::Row(texts) => self.row(&texts),
+        })
+    }
+
+    fn repeats(&self) -> bool {
+        self.multi
+    }
+
+    fn is_timed(&self) -> bool {
+        self.timing
+    }
+}
+
+impl Summary {
     /// The packet of a row of texts.
-    fn row(&mut self, words: &[impl AsRef<str>]) -> Option<(Vec<u8>, Annotations, u8)> {
+    fn row(&mut self, words: &[impl AsRef<str>]) -> Option<Row> {
         let mut described = Described::default();
         described.annotations.aggregate = self.aggregate;
         if let Some(flow) = &self.flow {
@@ -232,123 +176,5 @@ impl Form {
         if !std::mem::replace(&mut self.complained, true) {
             console::err(&format!("FromIPSummaryDump: {words}\n"));
         }
-    }
-}
-
-struct Source {
-    /// Lines that are not read yet; `None` at their end.
-    lines: Option<Lines>,
-    form: Form,
-    /// The packet that is next.
-    next: Option<(Vec<u8>, Annotations, u8)>,
-    /// Time of the first packet, and of the clock when it left.
-    began: Option<(i64, u64)>,
-    active: Setting<bool>,
-    stop: Option<Ending>,
-    count: Arc<Count>,
-    sample: Chance,
-    random: Random,
-}
-
-/// Bytes of a line, at most: what is longer is several lines.
-const MOST_LINE: u64 = 1 << 20;
-
-impl Source {
-    /// Reads on to the next packet; whether there is one.
-    fn look(&mut self) -> bool {
-        let mut line = Vec::new();
-        while self.next.is_none() {
-            let Some(lines) = &mut self.lines else { return false };
-            if self.form.binary {
-                match binary::read(lines, &self.form.fields) {
-                    Some(Record::Line(line)) => self.next = self.form.read(&line),
-                    Some(Record::Row(texts)) => self.next = self.form.row(&texts),
-                    None => self.end(),
-                }
-                self.choose();
-                continue;
-            }
-            line.clear();
-            let read = lines.by_ref().take(MOST_LINE).read_until(b'\n', &mut line);
-            if let Err(error) = &read {
-                console::err(&format!("FromIPSummaryDump: {error}\n"));
-            }
-            match read {
-                Ok(0) | Err(_) => self.end(),
-                Ok(_) => self.next = self.form.read(&String::from_utf8_lossy(&line)),
-            }
-            self.choose();
-        }
-        true
-    }
-
-    /// Leaves out a packet by chance.
-    fn choose(&mut self) {
-        let Chance(part) = self.sample;
-        if part < 1.0 && self.next.is_some() && self.random.real() >= part {
-            self.next = None;
-        }
-    }
-
-    fn end(&mut self) {
-        self.lines = None;
-        if let Some(stop) = &self.stop {
-            stop.request();
-        }
-    }
-
-    /// Time at which the next packet leaves.
-    fn due(&self) -> Option<u64> {
-        let (_, annotations, _) = self.next.as_ref()?;
-        let (first, then) = self.began.filter(|_| self.form.timing)?;
-        let since = annotations.timestamp_ns.saturating_sub(first);
-        Some(then.saturating_add(u64::try_from(since).unwrap_or(0)))
-    }
-
-    /// Puts the next packet into a batch, if it is time; whether there was one.
-    fn give(&mut self, into: &mut Batch, cx: &mut Context<'_>) -> bool {
-        if !self.active.get() || !self.look() || self.due().is_some_and(|due| due > cx.now_ns) {
-            return false;
-        }
-        let Some(mut packet) = cx.pool.alloc() else { return false };
-        let Some((bytes, mut annotations, paint)) = self.next.take() else { return false };
-        if self.form.multi && annotations.extra_packets > 0 {
-            let more = Annotations { extra_packets: annotations.extra_packets - 1, ..annotations };
-            self.next = Some((bytes.clone(), more, paint));
-            annotations.extra_packets = 0;
-        }
-        self.began.get_or_insert((annotations.timestamp_ns, cx.now_ns));
-        let most = usize::from(cx.pool.max_len()) - ANNOTATION_BYTES;
-        let len = bytes.len().min(most);
-        annotations.extra_length += u32::try_from(bytes.len() - len).unwrap_or(0);
-        if !packet.set_len(len) {
-            return false;
-        }
-        packet.bytes_mut().copy_from_slice(&bytes[..len]);
-        packet.meta.paint = paint;
-        annotations.set_packet(&mut packet);
-        cx.counters.packets_in.add(1);
-        self.count.add(1);
-        into.push(packet).is_ok()
-    }
-}
-
-impl Element for Source {
-    fn poll(&mut self, batch: &mut Batch, inputs: &mut dyn Inputs, cx: &mut Context<'_>) {
-        if inputs.room() > 0 {
-            self.give(batch, cx);
-        }
-    }
-
-    fn pull(&mut self, _: u16, into: &mut Batch, _: &mut dyn Inputs, cx: &mut Context<'_>) {
-        while into.room() > 0 && self.give(into, cx) {}
-    }
-
-    fn keeps_time(&self) -> bool {
-        self.active.get() && self.due().is_some()
-    }
-
-    fn due_ns(&self) -> Option<u64> {
-        self.due()
     }
 }

@@ -7,19 +7,25 @@
 //! annotations (`link` and `direction` for the paint, `aggregate`, `count`). Files may have binary records (`BINARY true`,
 //! `binary.rs`), and be compressed.
 //!
+//! `ToIPSummaryDump` writes a line `!bad` before that of a packet with wrong headers where `BAD_PACKETS true` is given.
+//!
 //! `FromIPSummaryDump(FILE)` gives a packet a turn, and waits while all queues behind it are full; with `TIMING true`
 //! at the distances of the times in the file. Packets are IPv4 packets without link header, of `PROTO` (TCP), with a
 //! TTL of 100, and without checksums unless `CHECKSUM true` is given; bytes that a packet should have are zeros with
 //! `ZERO true`, and else an annotation. `SAMPLE P` is the part of the packets that leave. `DATA TEXT` stands for a file. Of several workers the first reads it.
 
+mod bad;
 mod binary;
 pub(crate) mod fields;
 mod from;
 mod ip_options;
 mod md5;
 mod options;
+mod source;
 mod tcp_options;
+mod tcpdump;
 mod to;
 
 pub(crate) use from::FROM;
+pub(crate) use tcpdump::FROM as FROM_TCPDUMP;
 pub(crate) use to::TO;

@@ -5,8 +5,8 @@ use std::fs::File;
 use std::io::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::binary;
 use super::fields::{Field, quoted};
+use super::{bad, binary};
 use crate::element::click::only::clock::{seconds, time_of_day};
 use crate::element::click::only::console;
 use crate::element::click::only::seen::Seen;
@@ -16,11 +16,7 @@ use crate::graph::{Context, Element, ElementClass, Made};
 use crate::language::ClassSpec;
 
 pub(crate) const TO: ElementClass = ElementClass {
-    spec: ClassSpec::new("ToIPSummaryDump", "1/0-1", "a/a", "x/x").ignores(&[
-        "BAD_PACKETS",
-        "CAREFUL_TRUNC",
-        "EXTRA_LENGTH",
-    ]),
+    spec: ClassSpec::new("ToIPSummaryDump", "1/0-1", "a/a", "x/x"),
     summary: "writes a line about each packet; drops them there, or passes them",
     configure: |setup| {
         let file = setup.args.positional_arg("FILENAME")?;
@@ -33,6 +29,9 @@ pub(crate) const TO: ElementClass = ElementClass {
         let verbose = setup.args.keyword::<bool>("VERBOSE");
         let binary = setup.args.keyword::<bool>("BINARY");
         let multi = setup.args.keyword::<bool>("MULTIPACKET");
+        let bad = setup.args.keyword("BAD_PACKETS");
+        let careful = setup.args.keyword("CAREFUL_TRUNC");
+        let extra = setup.args.keyword("EXTRA_LENGTH");
         setup.args.finish()?;
         let name: String = setup.args.read(&file, "FILENAME")?;
         let fields =
@@ -46,7 +45,13 @@ pub(crate) const TO: ElementClass = ElementClass {
             return Err(setup.args.refuse_all(&words));
         }
         // The field `count` has the number.
-        let multi = multi?.unwrap_or(false) && !fields.contains(&Field::Count);
+        let rows = Rows {
+            binary,
+            multi: multi?.unwrap_or(false) && !fields.contains(&Field::Count),
+            extra: extra?.unwrap_or(true),
+            bad: bad?.unwrap_or(false),
+            careful: careful?.unwrap_or(true),
+        };
         let opened = match name.as_str() {
             "-" => None,
             _ => {
@@ -60,7 +65,7 @@ pub(crate) const TO: ElementClass = ElementClass {
             (setup.outputs == 0, header?.unwrap_or(true), Arc::from(fields));
         let made = Made::new(move |instance| {
             let to = (!instance.is_dry_run()).then(|| to.clone());
-            let dump = Dump { to, fields: Arc::clone(&fields), header, ends, binary, multi };
+            let dump = Dump { to, fields: Arc::clone(&fields), header, ends, rows };
             dump.begin(&about);
             dump
         });
@@ -108,9 +113,22 @@ struct Dump {
     fields: Arc<[Field]>,
     header: bool,
     ends: bool,
+    rows: Rows,
+}
+
+/// What is written about a packet.
+#[derive(Clone, Copy)]
+#[allow(clippy::struct_excessive_bools, reason = "each is an argument")]
+struct Rows {
     binary: bool,
     /// A packet that stands for several has as many rows.
     multi: bool,
+    /// Bytes that were not captured count.
+    extra: bool,
+    /// What is wrong with its headers is reported before it.
+    bad: bool,
+    /// Bytes that are missing without a note are wrong, too.
+    careful: bool,
 }
 
 /// Rows of one packet at most.
@@ -132,16 +150,26 @@ impl Dump {
             let head = format!("!IPSummaryDump 1.3\n{about}!data {}\n", names.join(" "));
             to.write(head.as_bytes());
         }
-        if self.binary {
+        if self.rows.binary {
             to.write(b"!binary\n");
         }
     }
 }
 
 impl Dump {
+    /// Writes what is wrong with a packet.
+    fn report(&self, out: &mut Vec<u8>, seen: &Seen<'_>) {
+        let Some(words) = bad::words(seen, self.rows.careful) else { return };
+        let line = format!("!bad {words}\n");
+        match self.rows.binary {
+            true => binary::write_line(out, &line),
+            false => out.extend(line.bytes()),
+        }
+    }
+
     fn row(&self, out: &mut Vec<u8>, seen: &Seen<'_>) {
         let texts = self.fields.iter().map(|field| seen.text(*field));
-        if self.binary {
+        if self.rows.binary {
             return binary::write(out, &self.fields, &texts.collect::<Vec<_>>());
         }
         for (at, text) in texts.enumerate() {
@@ -159,9 +187,15 @@ impl Element for Dump {
         if let Some(to) = &self.to {
             let mut lines = Vec::new();
             for i in 0..batch.len() {
-                let seen = Seen::packet(batch, i);
+                let mut seen = Seen::packet(batch, i);
+                if self.rows.bad {
+                    self.report(&mut lines, &seen);
+                }
+                if !self.rows.extra {
+                    seen.annotations.extra_length = 0;
+                }
                 let more = seen.annotations.extra_packets.min(MOST_ROWS);
-                for _ in 0..=if self.multi { more } else { 0 } {
+                for _ in 0..=if self.rows.multi { more } else { 0 } {
                     self.row(&mut lines, &seen);
                 }
             }
@@ -258,6 +292,32 @@ mod tests {
         assert_eq!(out, "U 40 20 < \"a b\" 12\n", "what is not there is noted");
         let out = summary("!data ts_usec1 ts_sec\n-9 -\n- -2\n7 3\n", "timestamp", "ZERO true");
         assert_eq!(out, "0.000000\n0.000000\n3.000007\n", "no time is before 1970");
+    }
+
+    #[test]
+    fn bad_packets_are_reported() {
+        let shown = |more: &str| {
+            console::collect();
+            let text = format!(
+                "FromIPSummaryDump(DATA \"!data src len\n1.0.0.1 60\", STOP true, ZERO true) -> Truncate(50, EXTRA_LENGTH false)
+                 -> StoreData(0, \\<44>) -> ToIPSummaryDump(-, HEADER false, FIELDS src wire_len, {more})"
+            );
+            let mut rig = Rig::new(&World::new(), &text);
+            (0..5).for_each(|_| drop(rig.poll()));
+            console::collected().out
+        };
+        assert_eq!(shown("BAD_PACKETS false").lines().count(), 1);
+        let lines = shown("BAD_PACKETS true");
+        assert!(lines.starts_with("!bad IP header length 4\n"), "{lines}");
+        let lines = shown("BAD_PACKETS true").replace("header length 4", "");
+        assert_eq!(lines.lines().count(), 2, "the packet has its line");
+    }
+
+    #[test]
+    fn bytes_without_capture_count() {
+        let data = "!data src len\n1.0.0.1 60\n";
+        assert_eq!(summary(data, "wire_len payload_len", ""), "60 20\n");
+        assert_eq!(summary(data, "wire_len payload_len, EXTRA_LENGTH false", ""), "40 0\n");
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! Keeps packets until they are pulled: where push ends and pull begins.
 //!
 //! Source: Click's queues. Packets that find one full are dropped; `FrontDropQueue` drops the oldest instead. What
-//! comes by the second input of `MixedQueue` goes to its front, and pushes the last one out of a full one. `Queue`,
-//! `FullNoteQueue`, `QuickNoteQueue` and `ThreadSafeQueue` are the same here: full ones hold sources before them back.
-//! `NotifierQueue`, `MixedQueue`, `FrontDropQueue` and `SimpleQueue` do not. Whoever pulls from an empty one sleeps,
-//! from any: a worker does so whose elements all have nothing to do. Each worker has a queue of its own, of the whole
-//! capacity. `reset` empties it and `reset_counts` forgets its highest length and its drops, each when a worker next
-//! comes to it.
+//! comes by the second input of `MixedQueue` goes to its front, and pushes the last one out of a full one. Where the
+//! second output is used, packets that have no room leave by it instead of being dropped. `Queue`, `FullNoteQueue`,
+//! `QuickNoteQueue` and `ThreadSafeQueue` are the same here: full ones hold sources before them back. `NotifierQueue`,
+//! `MixedQueue`, `FrontDropQueue` and `SimpleQueue` do not. Whoever pulls from an empty one sleeps, from any: a worker
+//! does so whose elements all have nothing to do. Each worker has a queue of its own, of the whole capacity. `reset`
+//! empties it and `reset_counts` forgets its highest length and its drops, each when a worker next comes to it.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::element::support::resets::Resets;
 use crate::element::support::setting::Setting;
 use crate::frame::counters::{Count, PerWorker};
 use crate::frame::{Batch, DropReason, FLAG_GENERATED, PacketQueue};
-use crate::graph::{Context, Element, ElementClass, Held, Inputs, LiveArg, Made, Setup};
+use crate::graph::{Context, Element, ElementClass, Exit, Held, Inputs, LiveArg, Made, Setup};
 use crate::handler::Handler;
 use crate::language::{ClassSpec, ConfigError};
 
@@ -27,25 +27,25 @@ pub(crate) const NOTIFIER: ElementClass = unnoted("NotifierQueue");
 pub(crate) const SIMPLE: ElementClass = unnoted("SimpleQueue");
 
 pub(crate) const FRONT_DROP: ElementClass = ElementClass {
-    spec: spec("FrontDropQueue", "1/1"),
+    spec: spec("FrontDropQueue", "1/1-2"),
     summary: "keeps packets until they are pulled; drops the oldest",
     configure: |setup| configure(setup, Discipline::Front),
 };
 
 pub(crate) const MIXED: ElementClass = ElementClass {
-    spec: spec("MixedQueue", "2/1"),
+    spec: spec("MixedQueue", "2/1-2"),
     summary: "keeps packets until they are pulled, those of its second input before others",
     configure: |setup| configure(setup, Discipline::Tail),
 };
 
 const fn spec(name: &'static str, ports: &'static str) -> ClassSpec {
-    ClassSpec::new(name, ports, "h/l", "x/y")
+    ClassSpec::new(name, ports, "h/lh", "x/y").outputs(&["out", "full"])
 }
 
 /// Class of queues that hold sources back.
 const fn noted(name: &'static str) -> ElementClass {
     ElementClass {
-        spec: spec(name, "1/1"),
+        spec: spec(name, "1/1-2"),
         summary: "keeps packets until they are pulled; drops what does not fit",
         configure: |setup| Ok(configure(setup, Discipline::Tail)?.holds_back()),
     }
@@ -54,7 +54,7 @@ const fn noted(name: &'static str) -> ElementClass {
 /// Class of queues that do not.
 const fn unnoted(name: &'static str) -> ElementClass {
     ElementClass {
-        spec: spec(name, "1/1"),
+        spec: spec(name, "1/1-2"),
         summary: "a Queue that does not hold sources back",
         configure: |setup| configure(setup, Discipline::Tail),
     }
@@ -87,6 +87,7 @@ fn configure(setup: &mut Setup<'_>, discipline: Discipline) -> Result<Made, Conf
         Handler::read(name, move || counts.sum(value).to_string())
     };
     let (resets, recounts) = (Arc::new(Resets::new()), Arc::new(Resets::new()));
+    let full = setup.exit(1, DropReason::QueueFull);
     let made = Made::new({
         let (capacity, counts) = (capacity.clone(), counts.clone());
         let (resets, recounts) = (resets.clone(), recounts.clone());
@@ -94,7 +95,7 @@ fn configure(setup: &mut Setup<'_>, discipline: Discipline) -> Result<Made, Conf
             discipline,
             resets: resets.instance(),
             recounts: recounts.instance(),
-            ..Queue::new(capacity.clone(), counts.add(instance))
+            ..Queue::new(capacity.clone(), counts.add(instance), full)
         }
     });
     let made = made
@@ -106,6 +107,14 @@ fn configure(setup: &mut Setup<'_>, discipline: Discipline) -> Result<Made, Conf
         }))
         .handler(read("highwater_length", |counts| counts.highest.read()))
         .handler(read("drops", |counts| counts.drops.read()));
+    #[cfg(feature = "click")]
+    let made = made.handler(Handler::read("notifier_state", {
+        let (counts, capacity) = (counts.clone(), capacity.clone());
+        move || {
+            let length = counts.sum(|counts| counts.length.read());
+            format!("nonempty {}\nnonfull {}\n", length > 0, length < capacity.get().into())
+        }
+    }));
     let made = recounts.handled(resets.handled(made, "reset"), "reset_counts");
     Ok(capacity
         .handled(made, "capacity")
@@ -124,6 +133,8 @@ struct Counts {
 
 struct Queue {
     discipline: Discipline,
+    /// Where packets go that have no room.
+    full: Exit,
     packets: PacketQueue,
     /// Requests to drop all packets, and to count anew.
     resets: Resets,
@@ -134,11 +145,11 @@ struct Queue {
 }
 
 impl Queue {
-    fn new(capacity: Setting<u32>, counts: Arc<Counts>) -> Self {
+    fn new(capacity: Setting<u32>, counts: Arc<Counts>, full: Exit) -> Self {
         let packets = PacketQueue::with_room((capacity.get() as usize).min(FIRST_ROOM));
         let (resets, recounts) = (Resets::new(), Resets::new());
         let (discipline, held) = (Discipline::Tail, Held::default());
-        Self { discipline, packets, resets, recounts, capacity, counts, held }
+        Self { discipline, full, packets, resets, recounts, capacity, counts, held }
     }
 
     /// Carries out requests of handlers.
@@ -182,11 +193,11 @@ impl Queue {
                 };
                 self.counts.drops.add(1);
                 let Some(packet) = pushed else {
-                    batch.discard(i, DropReason::QueueFull);
+                    self.full.take(batch, i);
                     continue;
                 };
                 self.held.remove(packet.meta.flags & FLAG_GENERATED != 0);
-                cx.drop_packet(packet, DropReason::QueueFull);
+                self.full.emit(packet, cx);
             }
             self.held.add(batch.meta()[i].flags & FLAG_GENERATED != 0);
             match input {
@@ -219,7 +230,7 @@ impl Element for Queue {
         let room = (self.capacity.get() as usize).saturating_sub(self.packets.len());
         let fit = room.min(batch.len());
         for i in fit..batch.len() {
-            batch.discard(i, DropReason::QueueFull);
+            self.full.take(batch, i);
         }
         self.counts.drops.add((batch.len() - fit) as u64);
         for i in 0..fit {
@@ -307,6 +318,22 @@ mod tests {
     }
 
     #[test]
+    fn what_has_no_room_may_leave_by_the_second_output() {
+        for (class, left) in
+            [("Queue", [3, 4]), ("SimpleQueue", [3, 4]), ("FrontDropQueue", [1, 2])]
+        {
+            let text = format!(
+                "FromDevice(a) -> q :: {class}(2) -> u :: Unqueue(ACTIVE false) -> ToDevice(b); q [full] -> ToDevice(c)"
+            );
+            let mut rig = Rig::new(&World::new(), &text);
+            let sent = rig.receive("a", &[&[1], &[2], &[3], &[4]]);
+            let sent: Vec<_> = sent.iter().map(|(to, frame)| (&**to, frame[0])).collect();
+            assert_eq!(sent, left.map(|byte| ("c", byte)), "{class}");
+            assert_eq!((rig.read("q.drops"), rig.dropped(DropReason::QueueFull)), ("2".into(), 0));
+        }
+    }
+
+    #[test]
     fn it_is_emptied_and_counts_anew() {
         let text = "FromDevice(a) -> q :: Queue(3) -> s :: Shaper(1) -> ToDevice(b)";
         let mut rig = Rig::new(&World::new(), text);
@@ -314,6 +341,8 @@ mod tests {
             ["length", "highwater_length", "drops"].map(|name| rig.read(&format!("q.{name}")))
         };
         rig.receive("a", &[&[1], &[2], &[3], &[4], &[5]]);
+        #[cfg(feature = "click")]
+        assert_eq!(rig.read("q.notifier_state"), "nonempty true\nnonfull false\n");
         assert_eq!((rig.poll().len(), shown(&rig)), (1, ["2", "3", "2"].map(String::from)));
         rig.write("q.reset_counts", "");
         rig.bench.now_ns += 1_000_000_000;

@@ -10,7 +10,7 @@
 
 use fingerpost_route::Reader;
 
-use super::classifier::{Sorting, one_per_output, patterns};
+use super::sorting::{Sorting, one_per_output, patterns};
 use crate::filter::{Action, Choice, Condition, Entry};
 use crate::frame::wire::ETHER_BYTES;
 use crate::frame::{Batch, DropReason};

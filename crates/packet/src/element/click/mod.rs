@@ -38,6 +38,7 @@ pub(crate) mod rated;
 pub(crate) mod route_lookup;
 pub(crate) mod sched;
 pub(crate) mod set_ip_dscp;
+mod sorting;
 pub(crate) mod source;
 pub(crate) mod source_filter;
 pub(crate) mod switch;

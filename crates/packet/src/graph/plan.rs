@@ -365,6 +365,13 @@ impl<'a> Planner<'a> {
 
     fn node(&mut self, number: usize, element: &Declared, class: &'static ElementClass) {
         let given = self.given.iter().find(|(name, _)| *name == class.spec.name);
+        let (elements, nodes) = (self.configuration.elements(), &self.before);
+        let kept_before = |number: usize| {
+            let element: &Declared = &elements[number];
+            let node = nodes.get(&*element.name)?;
+            node.kept.clone().filter(|_| node.class.spec.name == element.class.name)
+        };
+        let own = kept_before(number);
         let mut setup = Setup {
             args: self.configuration.args(number, self.problems),
             inputs: element.inputs,
@@ -380,14 +387,11 @@ impl<'a> Planner<'a> {
                 number,
                 tables: &mut self.tables,
                 shared: &mut self.shared,
+                kept_before: &kept_before,
             },
             before: match given {
                 Some((_, state)) => state.as_ref(),
-                None => {
-                    let node = self.before.get(&*element.name);
-                    let same = node.filter(|node| node.class.spec.name == class.spec.name);
-                    same.and_then(|node| node.kept.as_ref())
-                }
+                None => own.as_ref(),
             },
             kept: None,
         };

@@ -118,6 +118,7 @@ impl Setup<'_> {
                 number: 0,
                 tables: &mut HashMap::new(),
                 shared: &mut HashMap::new(),
+                kept_before: &|_| None,
             },
             before: None,
             kept: None,
@@ -157,6 +158,12 @@ pub(crate) struct Around<'a> {
         expect(dead_code, reason = "elements of Click alone use it")
     )]
     pub(crate) shared: &'a mut HashMap<usize, Kept>,
+    /// What the element of a number kept in the configuration before.
+    #[cfg_attr(
+        not(feature = "click"),
+        expect(dead_code, reason = "elements of Click alone use it")
+    )]
+    pub(crate) kept_before: &'a dyn Fn(usize) -> Option<Kept>,
 }
 
 impl Around<'_> {
@@ -280,6 +287,11 @@ impl Setup<'_> {
         let configuration = self.around.configuration?;
         let number = configuration.find_from(self.around.number, name)?;
         Some((number, configuration.elements()[number].class.name))
+    }
+
+    /// What another element kept in the configuration before, where it was there.
+    pub(crate) fn kept_by<T: Send + Sync + 'static>(&self, number: usize) -> Option<Arc<T>> {
+        (self.around.kept_before)(number).and_then(|kept| kept.downcast::<T>().ok())
     }
 
     /// What an element shares with those that name it, whichever of them is configured first.

@@ -19,9 +19,10 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         let given = Given::read(&mut setup.args);
         setup.args.finish()?;
         let given = given?;
-        let kept = setup.keep::<Arc<Neighbors<u32>>>();
-        let group = setup.shared::<Group>(setup.number());
-        let table = group.table.get_or_init(|| Arc::clone(&kept)).clone();
+        let number = setup.number();
+        let table = table(setup, number);
+        let group = setup.shared::<Group>(number);
+        setup.kept = Some(Arc::new(table.clone()));
         // A handler may write entries where no element has learned any.
         table.set_capacity(given.entries());
         let members = move || lock(&group.members).clone();
@@ -37,6 +38,14 @@ const NAME: &str = "ARPTable";
 struct Group {
     table: OnceLock<Arc<Neighbors<u32>>>,
     members: Mutex<Vec<Arc<Shared<u32>>>>,
+}
+
+/// The table of an `ARPTable`: that which it had before, whoever is configured first.
+fn table(setup: &mut Setup<'_>, number: usize) -> Arc<Neighbors<u32>> {
+    let before = setup.kept_by::<Arc<Neighbors<u32>>>(number);
+    let group = setup.shared::<Group>(number);
+    let first = || before.map_or_else(Arc::default, |before| Arc::clone(&*before));
+    group.table.get_or_init(first).clone()
 }
 
 fn lock<T>(shared: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -61,8 +70,8 @@ pub(in crate::element::click) fn named(setup: &mut Setup<'_>) -> Result<Named, C
     let given =
         setup.around.configuration.map(|all| Given::read(&mut all.args(number, &mut problems)));
     let Some(Ok(given)) = given else { return Ok(None) };
+    let table = table(setup, number);
     let group = setup.shared::<Group>(number);
-    let table = group.table.get_or_init(Arc::default).clone();
     let shared = Arc::new((PerWorker::default(), table));
     lock(&group.members).push(shared.clone());
     Ok(Some((shared, given)))
@@ -110,6 +119,21 @@ mod tests {
         assert_eq!(rig.read("p.count"), "1");
         rig.write("t.clear", "");
         assert_eq!(rig.read("q.count"), "0");
+    }
+
+    #[test]
+    fn addresses_stay_where_the_configuration_is_replaced() {
+        let table = "t :: ARPTable;";
+        let querier = "FromDevice(a) -> p :: ARPQuerier(10.0.0.1, 2:0:0:0:0:1, TABLE t) -> ToDevice(x); Idle -> [1] p;";
+        let orders = [format!("{querier}{table}"), format!("{table}{querier}")];
+        let mut rig = Rig::new(&World::new(), &orders[0]);
+        rig.write("t.insert", "10.0.1.8 2:0:0:0:9:8");
+        for text in [&orders[0], &orders[1], &orders[0]] {
+            rig.replace(text).unwrap();
+            let packet = frame_v4("192.0.2.1", "10.0.1.8", 64, 17, &[1])[14..].to_vec();
+            assert_eq!(rig.receive("a", &[&packet])[0].1[..6], [2, 0, 0, 0, 9, 8]);
+            assert_eq!(rig.read("t.count"), "1");
+        }
     }
 
     #[test]

@@ -192,7 +192,7 @@ fn assemble(
     });
     let made = if waits { made.waits_for_room() } else { made };
     let made = made.polled().task().counter("count", &counts);
-    let made = data.handled(resets.handled(made, "reset"));
+    let made = data.handled(data.sized(resets.handled(made, "reset")));
     limit.handled(active.handled(made, "active"), "limit")
 }
 
@@ -235,9 +235,14 @@ const RATE: u64 = 10;
 /// What the smallest frames hold behind their headroom.
 pub(super) const LONGEST: u16 = 2048 - HEADROOM;
 
-/// Default payload of a packet; Click's is a sentence of this length.
-pub(super) const USUAL: &[u8] =
-    b"A packet of no meaning, sixty-four bytes long as the shortest frames";
+/// Default payload of a packet: Click's, since summaries and prints show it.
+const USUAL: &[u8] = b"Random bullshit in a packet, at least 64 bytes long. Well, now it is.";
+
+/// The data of an argument, or the default payload.
+#[cfg(feature = "click")]
+pub(super) fn data(arg: Option<&Arg<'_>>) -> Arc<[u8]> {
+    arg.map_or_else(|| USUAL.into(), |arg| arg.bytes().into())
+}
 
 /// `data`, cut or repeated to that length.
 fn padded(data: &[u8], length: Option<usize>) -> Arc<[u8]> {
@@ -255,14 +260,14 @@ enum Pace {
 }
 
 /// Bytes of the packets, which a handler changes.
-struct Data {
-    bytes: Arc<[u8]>,
+pub(super) struct Data {
+    pub(super) bytes: Arc<[u8]>,
     shared: Arc<Mutex<Arc<[u8]>>>,
     changed: Resets,
 }
 
 impl Data {
-    fn new(bytes: Arc<[u8]>) -> Self {
+    pub(super) fn new(bytes: Arc<[u8]>) -> Self {
         let shared = Arc::new(Mutex::new(bytes.clone()));
         Self { bytes, shared, changed: Resets::new() }
     }
@@ -272,21 +277,21 @@ impl Data {
         shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn instance(&self) -> Self {
+    pub(super) fn instance(&self) -> Self {
         let bytes = Self::shared(&self.shared).clone();
         Self { bytes, shared: self.shared.clone(), changed: self.changed.instance() }
     }
 
     #[inline]
-    fn follow(&mut self) {
+    pub(super) fn follow(&mut self) {
         if self.changed.came() {
             self.bytes = Self::shared(&self.shared).clone();
         }
     }
 
-    /// Adds the handlers that read and write them, and how many they are.
-    fn handled(&self, made: Made) -> Made {
-        let made = ["length", "datasize"].into_iter().fold(made, |made, name| {
+    /// Adds the handlers that read and write how many they are.
+    fn sized(&self, made: Made) -> Made {
+        ["length", "datasize"].into_iter().fold(made, |made, name| {
             let [read, write] = [(); 2].map(|()| self.shared.clone());
             let change = self.changed.request();
             made.handler(Handler::read(name, move || Self::shared(&read).len().to_string()))
@@ -300,7 +305,11 @@ impl Data {
                     change();
                     Ok(())
                 }))
-        });
+        })
+    }
+
+    /// Adds the handlers that read and write them.
+    pub(super) fn handled(&self, made: Made) -> Made {
         let [read, write] = [(); 2].map(|()| self.shared.clone());
         let change = self.changed.request();
         made.handler(Handler::read("data", move || {

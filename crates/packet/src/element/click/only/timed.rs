@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::interval::Interval;
-use crate::element::click::source::{USUAL, stamp};
+use crate::element::click::source::{self, Data, stamp};
 use crate::element::support::resets::Resets;
 use crate::element::support::setting::{Setting, Time};
 use crate::element::support::stop::Stop;
@@ -17,7 +17,7 @@ use crate::graph::{Context, Element, ElementClass, Inputs, Made};
 use crate::language::ClassSpec;
 
 pub(crate) const SOURCE: ElementClass = ElementClass {
-    spec: ClassSpec::new("TimedSource", "0/1", "h/h", "x/y").ignores(&["HEADROOM"]),
+    spec: ClassSpec::new("TimedSource", "0/1", "h/h", "x/y"),
     summary: "makes a packet in each interval",
     configure: |setup| {
         let interval = setup.args.optional::<Time>("INTERVAL");
@@ -25,30 +25,34 @@ pub(crate) const SOURCE: ElementClass = ElementClass {
         let limit = setup.args.keyword::<i64>("LIMIT");
         let active = setup.args.keyword("ACTIVE");
         let stop = setup.args.keyword("STOP");
+        // It is shown, and has no effect: frames have room.
+        let headroom = setup.args.keyword::<u32>("HEADROOM");
         setup.args.finish()?;
+        let headroom = Setting::new(headroom?.unwrap_or(USUAL_HEADROOM));
         let interval = Setting::new(interval?.unwrap_or(USUAL_INTERVAL));
         let limit = Setting::new(limit?.unwrap_or(-1));
         let active = Setting::new(active?.unwrap_or(true));
         let stop = stop?.unwrap_or(false).then(|| setup.ending.clone());
-        let data: Arc<[u8]> = data.map_or_else(|| USUAL.into(), |data| data.bytes().into());
+        let data = Arc::new(Data::new(source::data(data.as_ref())));
         let counts = setup.keep::<PerWorker<Count>>();
         let resets = Arc::new(Resets::new());
         let made_one = AtomicBool::new(false);
         let made = Made::new({
             let (active, counts, resets) = (active.clone(), counts.clone(), resets.clone());
-            let (interval, limit) = (interval.clone(), limit.clone());
+            let (interval, limit, data) = (interval.clone(), limit.clone(), data.clone());
             move |instance| Source {
                 // Relaxed: instances are made by one thread, that of the first worker first.
                 works: !instance.is_dry_run() && !made_one.swap(true, Relaxed),
                 interval: Interval::new(interval.clone()),
                 limit: limit.clone(),
-                data: data.clone(),
+                data: data.instance(),
                 active: active.clone(),
                 count: counts.add(instance),
                 resets: resets.instance(),
                 stop: Stop::new(stop.clone()),
             }
         });
+        let made = data.handled(headroom.handled(made, "headroom"));
         let made = made.polled().counter("count", &counts);
         let made = limit.handled(interval.handled(made, "interval"), "limit");
         Ok(active.handled(resets.handled(made, "reset"), "active"))
@@ -68,6 +72,9 @@ pub(crate) const SINK: ElementClass = ElementClass {
     },
 };
 
+/// Headroom of packets in Click.
+const USUAL_HEADROOM: u32 = 28;
+
 /// Interval where none is given, as in Click.
 const USUAL_INTERVAL: Time = Time { ns: 500_000_000 };
 
@@ -76,7 +83,7 @@ struct Source {
     interval: Interval,
     /// Packets that are made; negative for all.
     limit: Setting<i64>,
-    data: Arc<[u8]>,
+    data: Data,
     active: Setting<bool>,
     count: Arc<Count>,
     resets: Resets,
@@ -101,9 +108,10 @@ impl Element for Source {
             self.stop.request();
             return;
         }
+        self.data.follow();
         let Some(mut packet) = cx.pool.alloc() else { return };
-        if packet.set_len(self.data.len()) {
-            packet.bytes_mut().copy_from_slice(&self.data);
+        if packet.set_len(self.data.bytes.len()) {
+            packet.bytes_mut().copy_from_slice(&self.data.bytes);
             packet.meta.flags |= FLAG_GENERATED | FLAG_COPY;
             stamp(&mut packet, cx.now_ns);
             cx.counters.generated.add(1);
@@ -167,6 +175,18 @@ mod tests {
             (lengths.as_str(), rig.read("s.count"), rig.plan.is_stopped()),
             ("001111221111", "3".into(), true)
         );
+    }
+
+    #[test]
+    fn data_is_changed() {
+        let text = "s :: TimedSource(10ms, abc) -> ToDevice(x); t :: TimedSource -> ToDevice(y)";
+        let mut rig = Rig::new(&World::new(), text);
+        assert_eq!([rig.read("s.data"), rig.read("s.headroom")], ["abc", "28"]);
+        assert_eq!(rig.read("t.data").len(), 69);
+        rig.write("s.data", "\\<0102>");
+        rig.poll();
+        rig.bench.now_ns += 10_000_000;
+        assert_eq!(rig.poll()[0].1, [1, 2]);
     }
 
     #[test]

@@ -204,6 +204,13 @@ const GRAPHS: &[Subject] = &[
         c [1] -> Queue(2000) -> [1] s; FromDevice(c) -> Queue(2000) -> TimeSortedSched -> ToDevice(d);
         TimedSource(1s, LIMIT 0) -> Queue -> TimedSink(1s)"),
     ordered("FromDevice(a) -> s :: EtherSwitch -> ToDevice(b); FromDevice(c) -> [1] s [1] -> ToDevice(d)"),
+    makes("FromDevice(a) -> SetCRC32 -> CheckCRC32 -> CheckPacket(LENGTH_GE 0) -> GetEtherAddress(0, src) -> SetEtherAddress(6, 2:0:0:0:0:1)
+        -> StoreEtherAddress(dst, ANNO 6) -> u :: UpstreamNotifier -> MarkIPHeader(14) -> t :: TCPFragmenter(500) -> s :: Suppressor -> ToDevice(b);
+        FromDevice(c) -> [1] s [1] -> c :: CheckARPHeader(14) -> f :: IP6Fragmenter(100) -> ToDevice(d); c [1] -> Discard;
+        f [1] -> NeighborhoodTest -> ToDevice(e); RandomSeed(7); h :: HandlerTask(h.reschedule false); NullTask(LIMIT 3); TimerTest(DELAY 1000s)"),
+    makes("FromDevice(a) -> s :: ListenEtherSwitch -> ToDevice(b); FromDevice(c) -> [1] s [1] -> ToDevice(d); s [2] -> ToDevice(e)"),
+    makes("FromDevice(a) -> t :: Tee -> Queue(2000) -> c :: ComparePackets -> ToDevice(b); t [1] -> Queue(2000) -> [1] c [1] -> ToDevice(d);
+        FromTcpdump(../../testdata/click/classes.tsv) -> Discard"),
     // Files: whoever writes one passes what it writes, and packets of one come beside those that are received.
     ordered("FromDevice(a) -> ToDump(/dev/null) -> MarkIPHeader(14) -> ToIPSummaryDump(/dev/null, FIELDS ip_src ip_len sport payload)
         -> ToDevice(b); FromDump(../../testdata/packets/bad.pcap) -> ToDevice(c)"),

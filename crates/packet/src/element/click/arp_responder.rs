@@ -13,7 +13,7 @@ use fingerpost_lpm::{Addr, Prefix};
 use fingerpost_route::{Mac, Publisher, Reader};
 
 use super::front::HEADER;
-use crate::element::support::setting::value;
+use crate::element::support::setting::{dashed, value};
 use crate::frame::counters::{Count, PerWorker};
 use crate::frame::wire::arp::{Arp, End, REPLY, REQUEST, write_arp};
 use crate::frame::wire::{ETHER_BYTES, EtherMut};
@@ -191,11 +191,6 @@ where
     let mac = value::<Mac>(words.pop().unwrap_or_default())?;
     let prefixes: Result<Vec<_>, _> = words.into_iter().map(value).collect();
     Ok((prefixes?, mac))
-}
-
-/// An Ethernet address as Click writes it.
-fn dashed(mac: Mac) -> String {
-    mac.to_string().replace(':', "-").to_uppercase()
 }
 
 struct ArpResponder {

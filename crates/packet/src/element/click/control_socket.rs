@@ -24,14 +24,15 @@ pub(crate) const CLASS: ElementClass = ElementClass {
 fn read(setup: &mut Setup<'_>) -> Result<(Listen, bool), ConfigError> {
     let args = &mut setup.args;
     let kind = args.positional::<String>("TYPE");
-    let place = args.positional_arg("PORT");
+    let kind = kind?.to_ascii_uppercase();
+    let place = args.positional_arg(if kind == "UNIX" { "FILENAME" } else { "PORT" });
     let read_only = args.keyword("READONLY");
     let localhost = args.keyword("LOCALHOST");
     args.finish()?;
     let place = place?;
     let text: String = args.read(&place, "PORT")?;
     let read_only = read_only?.unwrap_or(false);
-    match (kind?.to_ascii_uppercase().as_str(), localhost?) {
+    match (kind.as_str(), localhost?) {
         ("TCP", localhost) => match Listen::tcp(&text) {
             Ok(Listen::Tcp { port, or_next, .. }) => {
                 let everywhere = localhost == Some(false);

@@ -194,7 +194,7 @@ mod tests {
         let mut rig = crate::testing::Rig::new(&crate::testing::World::new(), text);
         rig.write("e.src", "2:0:0:0:0:9");
         assert_eq!(rig.receive("a", &[&[9, 8]])[0].1[..12], [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 9]);
-        assert_eq!(rig.read("e.dst"), "02:00:00:00:00:02");
+        assert_eq!(rig.read("e.dst"), "02-00-00-00-00-02");
         assert!(refused(&ETHER_ENCAP, "65536, x").contains("DST is missing"));
         assert!(refused(&STRIP, "65536").contains("0 to 65535 are possible"));
     }

@@ -25,7 +25,7 @@ use fingerpost_route::Mac;
 
 use super::front::{HEADER, grow};
 use super::neighbors::{FOREVER, Neighbor, Neighbors, Station, View};
-use crate::element::support::setting::value;
+use crate::element::support::setting::{dashed, value};
 use crate::element::support::waiting::{
     Bounds, KEYS, PATIENCE_NS, PER_KEY, QUERY_NS, Share, Waiting,
 };
@@ -301,7 +301,7 @@ pub(super) fn table_handled<P: Protocol>(
         .handler(Handler::read("table", move || {
             let line = |(addr, mac, age_ns): (P::Addr, Option<Mac>, u64)| {
                 let (known, mac) = (u8::from(mac.is_some()), mac.unwrap_or(Mac([0xff; 6])));
-                let mac = mac.to_string().replace(':', "-").to_uppercase();
+                let mac = dashed(mac);
                 let (s, us) = (age_ns / 1_000_000_000, age_ns / 1000 % 1_000_000);
                 format!("{} {known} {mac} {s}.{us:06}\n", P::Text::from(addr))
             };

@@ -33,7 +33,9 @@ pub(crate) const CLASS: ElementClass = ElementClass {
 };
 
 pub(crate) const FRAGMENTER: ElementClass = ElementClass {
-    spec: ClassSpec::new("IPFragmenter", "1/1-2", "h/h", "x/x").outputs(&["out", "too_big"]),
+    spec: ClassSpec::new("IPFragmenter", "1/1-2", "h/h", "x/x")
+        .outputs(&["out", "too_big"])
+        .ignores(&["VERBOSE"]),
     summary: "cuts IPv4 packets to an MTU, unless they forbid it",
     configure: |setup| {
         let mtu = setup.args.positional("MTU");

@@ -1,9 +1,10 @@
-//! Annotations of one byte that elements name by `ANNO`: the color, the lowest byte of the aggregate, or one by its number.
+//! Annotations of one byte that elements name by `ANNO`: the color, the lowest byte of the aggregate, or one by its number;
+//! and those of two bytes.
 //!
 //! Source: Click's annotations, 48 bytes of a packet. Differs: of those without a name, numbers 0 to 31 are there. They lie in
 //! the second half of [`ANNOTATION_BYTES`], the first of which belongs to the annotations with names.
 
-use crate::frame::{AGGREGATE_AT, ANNOTATION_BYTES, Batch, NUMBERED_AT};
+use crate::frame::{AGGREGATE_AT, ANNOTATION_BYTES, Batch, NUMBERED_AT, Packet};
 use crate::graph::Setup;
 use crate::language::{Arg, ConfigError, Value};
 
@@ -11,6 +12,44 @@ use crate::language::{Arg, ConfigError, Value};
 const PAINT: u8 = 20;
 /// Number of the aggregate, the lowest byte of it.
 const AGGREGATE: u8 = 24;
+
+/// An annotation of two bytes without a name, the higher one first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct WordAnno(usize);
+
+impl WordAnno {
+    /// The one that argument `name` names, by the number of its first byte.
+    ///
+    /// # Errors
+    /// There is no such annotation.
+    pub(crate) fn read(
+        setup: &mut Setup<'_>,
+        arg: &Arg<'_>,
+        name: &str,
+    ) -> Result<Self, ConfigError> {
+        let at = arg.value::<usize>().ok().and_then(|number| number.checked_add(NUMBERED_AT));
+        match at.filter(|at| at + 2 <= ANNOTATION_BYTES) {
+            Some(at) => Ok(Self(at)),
+            None => {
+                Err(setup.args.refuse(arg, &format!("{name}: 0 to 30 are there for two bytes")))
+            }
+        }
+    }
+
+    /// That of packet `i`.
+    #[cfg(feature = "click")]
+    pub(crate) fn get(self, batch: &Batch, i: usize) -> u16 {
+        let bytes = batch.annotations(i).and_then(|bytes| bytes.get(self.0..)?.first_chunk());
+        bytes.map_or(0, |bytes| u16::from_be_bytes(*bytes))
+    }
+
+    /// Gives it to a packet; one that leaves no room in its frame has none.
+    pub(crate) fn set_packet(self, packet: &mut Packet, value: u16) {
+        if let Some(bytes) = packet.annotations_mut() {
+            bytes[self.0..self.0 + 2].copy_from_slice(&value.to_be_bytes());
+        }
+    }
+}
 
 /// An annotation of one byte.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

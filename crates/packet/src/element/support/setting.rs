@@ -28,6 +28,15 @@ pub(crate) trait Word: Value + ToString + Copy + 'static {
     fn to_word(self) -> u64;
     /// Value of a word that [`Word::to_word`] made.
     fn of_word(word: u64) -> Self;
+    /// Text that a handler shows.
+    fn shown(self) -> String {
+        self.to_string()
+    }
+}
+
+/// A link address as Click writes it: `02-00-5E-10-00-01`.
+pub(crate) fn dashed(mac: Mac) -> String {
+    mac.to_string().replace(':', "-").to_uppercase()
 }
 
 impl Word for bool {
@@ -93,6 +102,9 @@ impl Word for Mac {
     fn of_word(word: u64) -> Self {
         let [_, _, bytes @ ..] = word.to_be_bytes();
         Self(bytes)
+    }
+    fn shown(self) -> String {
+        dashed(self)
     }
 }
 
@@ -190,7 +202,7 @@ impl<T: Word> Setting<T> {
     /// Adds the handlers that read and write it.
     pub(crate) fn handled(&self, made: Made, name: &'static str) -> Made {
         let (shown, set) = (self.clone(), self.clone());
-        made.handler(Handler::read(name, move || shown.get().to_string())).handler(Handler::write(
+        made.handler(Handler::read(name, move || shown.get().shown())).handler(Handler::write(
             name,
             move |text| {
                 set.set(value::<T>(text)?);

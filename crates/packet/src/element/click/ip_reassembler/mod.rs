@@ -9,6 +9,8 @@
 //! fragment came, for `ICMPError(ADDR, timeexceeded, reassembly)`; without first fragment it is dropped. At most
 //! `HIMEM` bytes (262,144, of which each packet takes 2,048) are kept; the oldest packet makes room.
 //!
+//! `MAX_MTU_ANNO` names an annotation of two bytes for the length of the longest fragment of a packet.
+//!
 //! A fragment that overlaps others is dropped with its packet, and all that comes of it later (RFC 5722, which Linux
 //! applies to IPv4 as well); one that is there already is ignored. Congestion that a fragment met its packet met (RFC
 //! 3168, 5.3).
@@ -20,6 +22,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::element::support::byte_anno::WordAnno;
 use crate::frame::counters::{Count, PerWorker};
 use crate::frame::wire::checksum::checksum;
 use crate::frame::wire::ip4::{FRAGMENT_OFFSET, MORE_FRAGMENTS};
@@ -35,7 +38,9 @@ pub(crate) const CLASS: ElementClass = ElementClass {
     configure: |setup| {
         let bytes = setup.args.keyword::<u32>("HIMEM");
         let timeout = setup.args.keyword::<Duration>("TIMEOUT");
+        let noted = setup.args.keyword_arg("MAX_MTU_ANNO")?;
         setup.args.finish()?;
+        let noted = noted.map(|arg| WordAnno::read(setup, &arg, "MAX_MTU_ANNO")).transpose()?;
         let places = (bytes?.unwrap_or(HIMEM) / PLACE_BYTES).clamp(1, MOST_PLACES);
         let places = u16::try_from(places).expect("clamped");
         let timeout = timeout?.unwrap_or(TIMEOUT);
@@ -53,6 +58,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         ];
         let made = Made::new(move |instance| IpReassembler {
             timeout_ns,
+            noted,
             exit,
             store: Store::new(places),
             counts: counts.add(instance),
@@ -102,6 +108,8 @@ struct Piece {
     len: usize,
     more: bool,
     ecn: u8,
+    /// Its whole length.
+    total: u16,
 }
 
 /// No place.
@@ -128,6 +136,8 @@ struct Place {
     map: [u64; WORDS],
     /// ECN codepoints of its fragments, a bit each.
     ecn: u8,
+    /// Length of the longest of its fragments.
+    longest: u16,
     since_ns: u64,
     /// The next older and the next younger one; of a free place the next free one.
     older: u16,
@@ -156,6 +166,7 @@ impl Store {
             units: 0,
             map: [0; WORDS],
             ecn: 0,
+            longest: 0,
             since_ns: 0,
             older: NIL,
             younger: if at + 1 < places { at + 1 } else { NIL },
@@ -181,7 +192,7 @@ impl Store {
         let next = std::mem::replace(&mut place.younger, NIL);
         (place.key, place.since_ns, place.older) = (key, now_ns, older);
         (place.front, place.end, place.first, place.units) = (0, 0, 0, 0);
-        (place.last_seen, place.ecn) = (false, 0);
+        (place.last_seen, place.ecn, place.longest) = (false, 0, 0);
         place.map.fill(0);
         self.free = next;
         if older == NIL {
@@ -297,6 +308,7 @@ impl Place {
         self.end = self.end.max(piece.offset + piece.len);
         self.last_seen |= !piece.more;
         self.ecn |= 1 << piece.ecn;
+        self.longest = self.longest.max(piece.total);
         if piece.offset == 0 {
             self.first = piece.len;
         }
@@ -387,11 +399,14 @@ fn look(frame: &[u8], meta: &Meta) -> Seen {
     }
     let key = Key { src: ip.src(), dst: ip.dst(), id: ip.id(), protocol: ip.protocol() };
     let (front, ecn) = (network + header, ip.traffic_class() & 3);
-    Seen::Fragment(Piece { key, front, offset, len, more, ecn })
+    let total = u16::try_from(total).unwrap_or(u16::MAX);
+    Seen::Fragment(Piece { key, front, offset, len, more, ecn, total })
 }
 
 struct IpReassembler {
     timeout_ns: u64,
+    /// Annotation for the length of a packet's longest fragment.
+    noted: Option<WordAnno>,
     exit: Exit,
     store: Store,
     counts: Arc<Counts>,
@@ -467,9 +482,12 @@ impl IpReassembler {
 
     /// Sends a packet on.
     fn complete(&mut self, at: u16, cx: &mut Context<'_>) {
-        let Place { end, ecn, .. } = *self.store.at(at);
+        let Place { end, ecn, longest, .. } = *self.store.at(at);
         let Some(mut packet) = self.store.close(at) else { return };
         if finish(&mut packet, end, ecn) {
+            if let Some(noted) = self.noted {
+                noted.set_packet(&mut packet, longest);
+            }
             self.counts.reassembled.add(1);
             cx.emit(0, packet);
         } else {

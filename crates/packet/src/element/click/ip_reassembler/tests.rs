@@ -42,6 +42,17 @@ fn frames(sent: Vec<(String, Vec<u8>)>, device: &str) -> Vec<Vec<u8>> {
 }
 
 #[test]
+fn the_longest_fragment_is_noted() {
+    let text = "FromDevice(a) -> Strip(14) -> CheckIPHeader -> Unstrip(14) -> IPReassembler(MAX_MTU_ANNO 4)
+        -> p :: PaintSwitch(ANNO 4); p [0] -> Discard; p [1] -> q :: PaintSwitch(ANNO 5); q [0] -> Discard; q [1] -> ToDevice(x)";
+    let mut rig = Rig::new(&World::new(), text);
+    // 257 bytes: 1, 1.
+    assert!(rig.receive("a", &[&piece(0, 8, true)]).is_empty());
+    assert_eq!(rig.receive("a", &[&piece(8, 8 + 237, false)]).len(), 1);
+    assert!(refused(&CLASS, "MAX_MTU_ANNO 31").contains("0 to 30"));
+}
+
+#[test]
 fn fragments_become_the_packet_in_any_order() {
     let parts = [piece(0, 480, true), piece(480, 960, true), piece(960, 1003, false)];
     for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0], [1, 0, 2], [2, 0, 1], [0, 2, 1]] {

@@ -4,18 +4,14 @@
 //! second output, where it is used, or is dropped. Later fragments pass. The first packet that is wrong is reported on
 //! standard error, and all of them with `VERBOSE`; `DETAILS` counts them by reason.
 
-use std::sync::Arc;
-
+use super::checked::{Checks, checked};
 use crate::element::click::only::seen::{Seen, word};
-use crate::element::support::complaint::Complaint;
-use crate::frame::counters::{Count, PerWorker};
+use crate::frame::DropReason;
 use crate::frame::wire::Ip4;
 use crate::frame::wire::checksum::{checksum, pseudo_v4};
 use crate::frame::wire::icmp::PROTOCOL_ICMP;
 use crate::frame::wire::protocol::{TCP as PROTOCOL_TCP, UDP as PROTOCOL_UDP};
-use crate::frame::{Batch, DropReason};
-use crate::graph::{Context, Element, ElementClass, Exit, Made, Setup};
-use crate::handler::Handler;
+use crate::graph::{ElementClass, Made, Setup};
 use crate::language::{ClassSpec, ConfigError};
 
 pub(crate) const TCP: ElementClass = ElementClass {
@@ -48,115 +44,74 @@ enum Wrong {
     Checksum,
 }
 
-#[derive(Default)]
-struct Counts([Count; 3]);
-
 fn configure(setup: &mut Setup<'_>, protocol: u8) -> Result<Made, ConfigError> {
     let verbose = setup.args.keyword("VERBOSE");
     let details = setup.args.keyword("DETAILS");
     setup.args.finish()?;
-    let (verbose, details) = (verbose?.unwrap_or(false), details?.unwrap_or(false));
-    let exit = setup.exit(1, DropReason::BadChecksum);
-    let name = match protocol {
-        PROTOCOL_TCP => "TCP",
-        PROTOCOL_UDP => "UDP",
-        _ => "ICMP",
+    let (heading, reasons): (_, &'static [&'static str]) = match protocol {
+        PROTOCOL_TCP => {
+            ("TCP header check failed: ", &["not TCP", "bad packet length", "bad TCP checksum"])
+        }
+        PROTOCOL_UDP => {
+            ("UDP header check failed: ", &["not UDP", "bad packet length", "bad UDP checksum"])
+        }
+        _ => {
+            ("ICMP header check failed: ", &["not ICMP", "bad packet length", "bad ICMP checksum"])
+        }
     };
-    let heading = format!("{}: {name} header check failed: ", setup.name());
-    let complaint = Complaint::new(&heading, verbose);
-    let reasons = Arc::new([
-        format!("not {name}"),
-        "bad packet length".to_owned(),
-        format!("bad {name} checksum"),
-    ]);
-    let counts = setup.keep::<PerWorker<Counts>>();
-    let (all, by_reason, shown) = (counts.clone(), counts.clone(), reasons.clone());
-    let made = Made::new(move |instance| Check {
-        protocol,
-        exit,
-        counts: counts.add(instance),
-        reasons: reasons.clone(),
-        complaint: if instance.is_dry_run() { Complaint::none() } else { complaint.clone() },
-    });
-    let made = made.handler(Handler::read("drops", move || {
-        all.sum(|counts| counts.0.iter().map(Count::read).sum()).to_string()
-    }));
-    if !details {
-        return Ok(made);
-    }
-    Ok(made.handler(Handler::read("drop_details", move || {
-        let line = |(at, words): (usize, &String)| {
-            format!("{}\t{words}\n", by_reason.sum(|counts| counts.0[at].read()))
-        };
-        shown.iter().enumerate().map(line).collect()
-    })))
+    let checks = Checks {
+        heading,
+        reasons,
+        verbose: verbose?.unwrap_or(false),
+        details: details?.unwrap_or(false),
+        drop: DropReason::BadChecksum,
+    };
+    Ok(checked(setup, checks, move |batch, i| {
+        wrong(batch.bytes(i), batch.meta()[i].network.into(), protocol).map(|wrong| wrong as usize)
+    }))
 }
 
-struct Check {
-    protocol: u8,
-    exit: Exit,
-    counts: Arc<Counts>,
-    /// Words for each of [`Wrong`].
-    reasons: Arc<[String; 3]>,
-    complaint: Complaint,
-}
-
-impl Check {
-    fn wrong(&self, frame: &[u8], network: usize) -> Option<Wrong> {
-        let seen = Seen::bare(frame, network);
-        let header = seen.ip().and_then(|ip| Some((ip, Ip4::at(ip, 0)?)));
-        let Some((ip, header)) = header.filter(|(_, header)| header.protocol() == self.protocol)
-        else {
-            return Some(Wrong::Protocol);
-        };
-        let (_, transport) = seen.transport()?;
-        let whole = match self.protocol {
-            PROTOCOL_TCP => {
-                transport.len() >= 20 && {
-                    let header = usize::from(transport[12] >> 4) * 4;
-                    header >= 20 && header <= transport.len()
-                }
-            }
-            _ => transport.len() >= 8,
-        };
-        if !whole {
-            return Some(Wrong::Length);
-        }
-        // What was not captured cannot be summed.
-        if ip.len() < header.total_len() {
-            return None;
-        }
-        let transport = match self.protocol {
-            PROTOCOL_UDP => match word(transport, 4).map(usize::from) {
-                Some(length) if (8..=transport.len()).contains(&length) => &transport[..length],
-                _ => return Some(Wrong::Length),
-            },
-            _ => transport,
-        };
-        if self.protocol == PROTOCOL_UDP && transport[6..8] == [0, 0] {
-            return None;
-        }
-        let sum = if self.protocol == PROTOCOL_ICMP {
-            checksum(transport)
-        } else {
-            let length = u16::try_from(transport.len()).unwrap_or(u16::MAX);
-            let (src, dst) = (header.src().to_be_bytes(), header.dst().to_be_bytes());
-            pseudo_v4(src, dst, self.protocol, length).bytes(transport).finish()
-        };
-        (sum != 0).then_some(Wrong::Checksum)
-    }
-}
-
-impl Element for Check {
-    fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
-        for i in 0..batch.len() {
-            if let Some(wrong) = self.wrong(batch.bytes(i), batch.meta()[i].network.into()) {
-                self.counts.0[wrong as usize].add(1);
-                self.complaint.about(&self.reasons[wrong as usize]);
-                self.exit.take(batch, i);
+fn wrong(frame: &[u8], network: usize, protocol: u8) -> Option<Wrong> {
+    let seen = Seen::bare(frame, network);
+    let header = seen.ip().and_then(|ip| Some((ip, Ip4::at(ip, 0)?)));
+    let Some((ip, header)) = header.filter(|(_, header)| header.protocol() == protocol) else {
+        return Some(Wrong::Protocol);
+    };
+    let (_, transport) = seen.transport()?;
+    let whole = match protocol {
+        PROTOCOL_TCP => {
+            transport.len() >= 20 && {
+                let header = usize::from(transport[12] >> 4) * 4;
+                header >= 20 && header <= transport.len()
             }
         }
+        _ => transport.len() >= 8,
+    };
+    if !whole {
+        return Some(Wrong::Length);
     }
+    // What was not captured cannot be summed.
+    if ip.len() < header.total_len() {
+        return None;
+    }
+    let transport = match protocol {
+        PROTOCOL_UDP => match word(transport, 4).map(usize::from) {
+            Some(length) if (8..=transport.len()).contains(&length) => &transport[..length],
+            _ => return Some(Wrong::Length),
+        },
+        _ => transport,
+    };
+    if protocol == PROTOCOL_UDP && transport[6..8] == [0, 0] {
+        return None;
+    }
+    let sum = if protocol == PROTOCOL_ICMP {
+        checksum(transport)
+    } else {
+        let length = u16::try_from(transport.len()).unwrap_or(u16::MAX);
+        let (src, dst) = (header.src().to_be_bytes(), header.dst().to_be_bytes());
+        pseudo_v4(src, dst, protocol, length).bytes(transport).finish()
+    };
+    (sum != 0).then_some(Wrong::Checksum)
 }
 
 #[cfg(test)]

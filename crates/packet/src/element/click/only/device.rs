@@ -14,10 +14,12 @@
 //! `ToHostSniffers` drops packets: no program can be shown what the host is not.
 
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 
 use fingerpost_route::Mac;
 
 use crate::element::router::device::{ToDevice, from, to};
+use crate::frame::counters::{Count, PerWorker};
 use crate::frame::wire::{Ether, EtherMut};
 use crate::frame::{Batch, DropReason, Hop};
 use crate::graph::run::RECEIVED;
@@ -64,7 +66,13 @@ pub(crate) const TO_HOST: ElementClass = ElementClass {
         let host = named_host(setup, name?.as_deref());
         let mac = host.mac();
         let port = setup.device_of(&host.name, "tap", host.what(false))?;
-        Ok(Made::new(move |_| ToHost { device: ToDevice { port }, mac }))
+        let drops = setup.keep::<PerWorker<Count>>();
+        let shown = drops.clone();
+        let made = Made::new(move |instance| {
+            let drops = drops.add(instance);
+            ToHost { device: ToDevice { port }, mac, drops }
+        });
+        Ok(made.counter("drops", &shown))
     },
 };
 
@@ -330,6 +338,8 @@ impl Element for Kernel {
 struct ToHost {
     device: ToDevice,
     mac: Mac,
+    /// Packets that the interface did not take.
+    drops: Arc<Count>,
 }
 
 impl Element for ToHost {
@@ -343,6 +353,7 @@ impl Element for ToHost {
             }
         }
         self.device.process(0, batch, cx);
+        self.drops.add(batch.len() as u64);
     }
 
     fn poll(&mut self, batch: &mut Batch, inputs: &mut dyn Inputs, cx: &mut Context<'_>) {
@@ -372,7 +383,7 @@ mod tests {
 
     #[test]
     fn a_host_is_an_interface() {
-        let text = "FromHost(fake0, 192.0.2.1/24, ETHER 2:0:0:0:0:7) -> ToDevice(x); FromDevice(a) -> ToHost;
+        let text = "FromHost(fake0, 192.0.2.1/24, ETHER 2:0:0:0:0:7) -> ToDevice(x); FromDevice(a) -> h :: ToHost;
             FromDevice(b) -> t :: KernelTun(10.0.0.1/8, MTU 1400); t -> ToDevice(y); t [1] -> ToDevice(z);
             FromDevice(c) -> Queue -> KernelTap(10.0.0.2/8, DEVNAME tap7) -> ToDevice(w)";
         let mut rig = Rig::new(&World::new(), text);
@@ -386,6 +397,7 @@ mod tests {
         let sent = rig.receive("a", &[&[8; 20], &[1; 20]]);
         assert_eq!((&*sent[0].0, &sent[0].1[..7]), ("fake0", &[2, 0, 0, 0, 0, 7, 8][..]));
         assert_eq!(sent[1].1, [1; 20], "a group stays");
+        assert_eq!(rig.read("h.drops"), "0");
         assert_eq!(rig.receive("b", &[&[0x45; 20]])[0].0, "t");
         assert_eq!(rig.receive("t", &[&[0x45; 20]])[0].0, "y");
         assert_eq!(rig.receive("t", &[&[0x15; 20]])[0].0, "z");

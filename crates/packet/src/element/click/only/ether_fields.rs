@@ -4,36 +4,38 @@
 //!
 //! Source: Click's elements of these names. `HostEtherFilter` notes which packets are for groups; what a host sent
 //! itself (`DROP_OWN true`), and what is for others unless `DROP_OTHER false` is given, leaves by its second output.
-//! Differs: `OFFSET` is refused.
+//! `StoreEtherAddress` also writes an address that is noted in an annotation (`ANNO`).
 
 use fingerpost_route::Mac;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::each::{class, each, sorting};
+use super::ether_anno::MacAnno;
 use crate::element::click::front::{HEADER, grow};
-use crate::element::support::setting::value;
+use crate::element::support::setting::{dashed, value};
 use crate::frame::wire::ether::{TYPE_IP4, TYPE_IP6};
 use crate::frame::wire::{ETHER_BYTES, Ether, EtherMut};
 use crate::frame::{DropReason, FLAG_LINK_MULTICAST};
-use crate::graph::{ElementClass, Made};
+use crate::graph::{ElementClass, Made, Setup};
 use crate::handler::Handler;
+use crate::language::{Arg, ConfigError};
 
 /// An address that handlers change. A worker holds the lock for a copy.
 #[derive(Clone)]
-struct Addr(Arc<Mutex<Mac>>);
+pub(super) struct Addr(Arc<Mutex<Mac>>);
 
 impl Addr {
-    fn new(mac: Mac) -> Self {
+    pub(super) fn new(mac: Mac) -> Self {
         Self(Arc::new(Mutex::new(mac)))
     }
 
-    fn get(&self) -> Mac {
+    pub(super) fn get(&self) -> Mac {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn handled(&self, made: Made, name: &'static str) -> Made {
+    pub(super) fn handled(&self, made: Made, name: &'static str) -> Made {
         let (shown, set) = (self.clone(), self.clone());
-        made.handler(Handler::read(name, move || shown.get().to_string())).handler(Handler::write(
+        made.handler(Handler::read(name, move || dashed(shown.get()))).handler(Handler::write(
             name,
             move |text| {
                 *set.0.lock().unwrap_or_else(PoisonError::into_inner) = value(text)?;
@@ -62,26 +64,43 @@ pub(crate) const STORE: ElementClass = sorting(
     &["out", "short"],
     "writes an Ethernet address into packets",
     |setup| {
-        let addr = setup.args.positional::<Mac>("ADDR");
-        let offset = setup.args.positional_arg("OFFSET");
-        setup.args.finish()?;
-        let offset = offset?;
-        let at = match offset.raw() {
-            "src" => 6,
-            "dst" => 0,
-            _ => setup.args.read::<usize>(&offset, "OFFSET")?,
+        let anno = setup.args.keyword_arg("ANNO")?;
+        let addr = match anno {
+            Some(_) => None,
+            None => Some(setup.args.positional::<Mac>("ADDR")),
         };
-        let addr = Addr::new(addr?);
-        let shown = addr.clone();
-        let exit = setup.exit(1, DropReason::TooShort);
-        let made =
-            each(move |batch, i| match batch.bytes_mut(i).get_mut(at..at.saturating_add(6)) {
-                Some(bytes) => bytes.copy_from_slice(&addr.get().0),
-                None => exit.take(batch, i),
-            })?;
-        Ok(shown.handled(made, "addr"))
+        let at = setup.args.positional_arg("OFFSET");
+        setup.args.finish()?;
+        let at = offset(setup, &at?)?;
+        let anno = anno.map(|anno| MacAnno::read(setup, &anno)).transpose()?;
+        let addr = addr.transpose()?.map(Addr::new);
+        let (exit, shown) = (setup.exit(1, DropReason::TooShort), addr.clone());
+        let made = each(move |batch, i| {
+            let mac = match (&addr, anno) {
+                (Some(addr), _) => Some(addr.get()),
+                (None, anno) => anno.and_then(|anno| anno.get(batch, i)),
+            };
+            let place = batch.bytes_mut(i).get_mut(at..).and_then(|bytes| bytes.first_chunk_mut());
+            match (place, mac) {
+                (Some(bytes), mac) => *bytes = mac.unwrap_or_default().0,
+                (None, _) => exit.take(batch, i),
+            }
+        })?;
+        Ok(match shown {
+            Some(addr) => addr.handled(made, "addr"),
+            None => made,
+        })
     },
 );
+
+/// Where in a packet argument `OFFSET` means; `src` and `dst` are the fields of an Ethernet header.
+pub(super) fn offset(setup: &mut Setup<'_>, arg: &Arg<'_>) -> Result<usize, ConfigError> {
+    match arg.raw() {
+        "src" => Ok(6),
+        "dst" => Ok(0),
+        _ => setup.args.read(arg, "OFFSET"),
+    }
+}
 
 pub(crate) const ENSURE: ElementClass =
     class("EnsureEther", "puts an Ethernet header before IP packets that have none", |setup| {
@@ -112,13 +131,15 @@ pub(crate) const HOST_FILTER: ElementClass =
         let addr = setup.args.positional::<Mac>("ETHER");
         let own = setup.args.optional("DROP_OWN");
         let other = setup.args.optional("DROP_OTHER");
+        let offset = setup.args.keyword::<usize>("OFFSET");
         setup.args.finish()?;
+        let offset = offset?.unwrap_or(0);
         let (own, other) = (own?.unwrap_or(false), other?.unwrap_or(true));
         let addr = Addr::new(addr?);
         let shown = addr.clone();
         let exit = setup.exit(1, DropReason::NotForUs);
         let made = each(move |batch, i| {
-            let Some(ether) = Ether::of(batch.bytes(i)) else {
+            let Some(ether) = batch.bytes(i).get(offset..).and_then(Ether::of) else {
                 return batch.discard(i, DropReason::TooShort);
             };
             let host = addr.get();
@@ -169,7 +190,11 @@ mod tests {
             rig.receive("a", &[&frame])[0].0.clone()
         };
         assert_eq!([goes(8, 1), goes(9, 1), goes(255, 1), goes(255, 8)], ["x", "y", "x", "y"]);
+        let inner = "FromDevice(a) -> HostEtherFilter(2:0:0:0:0:8, OFFSET 2) -> ToDevice(x)";
+        let mut inner = Rig::new(&World::new(), inner);
+        let frame = [&[9, 9, 2, 0, 0, 0, 0, 8][..], &[0; 20]].concat();
+        assert_eq!(inner.receive("a", &[&frame, &frame[2..]]).len(), 1);
         rig.write("f.ether", "2:0:0:0:0:9");
-        assert_eq!(rig.read("f.ether"), "02:00:00:00:00:09");
+        assert_eq!(rig.read("f.ether"), "02-00-00-00-00-09");
     }
 }

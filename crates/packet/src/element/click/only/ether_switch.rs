@@ -1,7 +1,8 @@
 //! `EtherSwitch` sends frames by link address, as a switch does: to the output of the input by which frames of their
-//! destination came, else to all outputs but that of their own input.
+//! destination came, else to all outputs but that of their own input. `ListenEtherSwitch` has one output more, which gets a
+//! copy of each.
 //!
-//! Source: Click's `EtherSwitch`; IEEE 802.1D-2004, 7.7 and 7.8. A link address is forgotten after `TIMEOUT` (300 s; 0
+//! Source: Click's elements of these names; IEEE 802.1D-2004, 7.7 and 7.8. A link address is forgotten after `TIMEOUT` (300 s; 0
 //! means never) without a frame from it. A frame for its own input is dropped. Handler `table` has a line for each
 //! address with the number of its port. All workers share the table, of at most 65536 addresses, under a lock a batch.
 
@@ -12,44 +13,52 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use fingerpost_route::Mac;
 
 use crate::element::support::copies::Copies;
-use crate::element::support::setting::{Setting, Time};
+use crate::element::support::setting::{Setting, Time, dashed};
 use crate::frame::counters::{Count, PerWorker};
 use crate::frame::wire::Ether;
 use crate::frame::{Batch, DropReason};
-use crate::graph::{Context, Element, ElementClass, Made};
+use crate::graph::{Context, Element, ElementClass, Made, Setup};
 use crate::handler::Handler;
-use crate::language::ClassSpec;
+use crate::language::{ClassSpec, ConfigError};
 
 pub(crate) const CLASS: ElementClass = ElementClass {
     spec: ClassSpec::new("EtherSwitch", "2-/=", "h/h", "#/[^#]"),
     summary: "sends frames to the port of their destination's link address",
-    configure: |setup| {
-        let timeout = setup.args.keyword::<Time>("TIMEOUT");
-        setup.args.finish()?;
-        let timeout = Setting::new(timeout?.unwrap_or(Time { ns: 300_000_000_000 }));
-        let outputs = u16::try_from(setup.outputs).unwrap_or(u16::MAX);
-        let (table, failed) = (setup.keep::<Table>(), setup.keep::<PerWorker<Count>>());
-        let made = Made::new({
-            let (table, timeout, failed) = (table.clone(), timeout.clone(), failed.clone());
-            move |instance| Switch {
-                table: table.clone(),
-                timeout: timeout.clone(),
-                learns: !instance.is_dry_run(),
-                outputs,
-                copies: Copies::new(failed.add(instance)),
-            }
-        });
-        let made = made.counter("failed", &failed).handler(Handler::read("table", move || {
-            let mut known: Vec<_> = table.lock().iter().map(|(&mac, port)| (mac, *port)).collect();
-            known.sort_by_key(|(mac, _)| mac.bits());
-            let line = |(mac, port): (Mac, Port)| {
-                format!("{} {}\n", mac.to_string().replace(':', "-").to_uppercase(), port.number)
-            };
-            known.into_iter().map(line).collect()
-        }));
-        Ok(timeout.handled(made, "timeout"))
-    },
+    configure: |setup| configure(setup, false),
 };
+
+pub(crate) const LISTENED: ElementClass = ElementClass {
+    spec: ClassSpec::new("ListenEtherSwitch", "-/=+", "h/h", "#/[^#]"),
+    summary: "an EtherSwitch whose last output gets a copy of each frame",
+    configure: |setup| configure(setup, true),
+};
+
+fn configure(setup: &mut Setup<'_>, listened: bool) -> Result<Made, ConfigError> {
+    let timeout = setup.args.keyword::<Time>("TIMEOUT");
+    setup.args.finish()?;
+    let timeout = Setting::new(timeout?.unwrap_or(Time { ns: 300_000_000_000 }));
+    let outputs = u16::try_from(setup.outputs).unwrap_or(u16::MAX);
+    let outputs = outputs.saturating_sub(listened.into());
+    let (table, failed) = (setup.keep::<Table>(), setup.keep::<PerWorker<Count>>());
+    let made = Made::new({
+        let (table, timeout, failed) = (table.clone(), timeout.clone(), failed.clone());
+        move |instance| Switch {
+            table: table.clone(),
+            timeout: timeout.clone(),
+            learns: !instance.is_dry_run(),
+            outputs,
+            listened,
+            copies: Copies::new(failed.add(instance)),
+        }
+    });
+    let made = made.counter("failed", &failed).handler(Handler::read("table", move || {
+        let mut known: Vec<_> = table.lock().iter().map(|(&mac, port)| (mac, *port)).collect();
+        known.sort_by_key(|(mac, _)| mac.bits());
+        let line = |(mac, port): (Mac, Port)| format!("{} {}\n", dashed(mac), port.number);
+        known.into_iter().map(line).collect()
+    }));
+    Ok(timeout.handled(made, "timeout"))
+}
 
 /// Link addresses that are known.
 #[derive(Default)]
@@ -82,6 +91,8 @@ struct Switch {
     timeout: Setting<Time>,
     learns: bool,
     outputs: u16,
+    /// Another output gets copies.
+    listened: bool,
     copies: Copies,
 }
 
@@ -106,6 +117,9 @@ impl Element for Switch {
         let table = self.table.clone();
         let mut known = table.lock();
         let mut cleaned = false;
+        if self.listened {
+            self.copies.send_all(batch, self.outputs, cx);
+        }
         for i in 0..batch.len() {
             let Some((src, dst)) =
                 Ether::of(batch.bytes(i)).map(|ether| (ether.src(), ether.dst()))
@@ -177,6 +191,16 @@ mod tests {
         );
         rig.dry_run("a", &frame(1, 7)).unwrap();
         assert!(!rig.read("s.table").contains("07"), "a dry run notes nothing");
+    }
+
+    #[test]
+    fn one_more_output_gets_copies() {
+        let text = "s :: ListenEtherSwitch; FromDevice(a) -> [0] s [0] -> ToDevice(a);
+            FromDevice(b) -> [1] s [1] -> ToDevice(b); s [2] -> ToDevice(l)";
+        let mut rig = Rig::new(&World::new(), text);
+        assert_eq!(sent(&mut rig, "a", &frame(2, 1)), "bl");
+        assert_eq!(sent(&mut rig, "b", &frame(1, 2)), "al");
+        assert_eq!(sent(&mut rig, "b", &frame(2, 3)), "l", "it is there already");
     }
 
     #[test]

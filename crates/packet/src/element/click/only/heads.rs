@@ -34,6 +34,16 @@ impl Heads {
         head.as_ref()
     }
 
+    /// Whether an input's packet is there.
+    pub(crate) fn is_there(&self, input: usize) -> bool {
+        self.0[input].is_some()
+    }
+
+    /// The packets of the first two inputs.
+    pub(crate) fn both(&self) -> [Option<&Packet>; 2] {
+        [self.0[0].as_ref(), self.0[1].as_ref()]
+    }
+
     /// Gives the packet of an input; there has to be one.
     pub(crate) fn give(&mut self, input: usize, into: &mut Batch, cx: &mut Context<'_>) {
         if let Some(packet) = self.0[input].take()

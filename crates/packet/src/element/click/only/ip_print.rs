@@ -12,13 +12,15 @@ use std::io::Write as _;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use fingerpost_route::Mac;
+
 use crate::element::click::icmp_error::v4_codes;
 use crate::element::click::only::annotations::Annotations;
 use crate::element::click::only::clock::seconds;
 use crate::element::click::only::console;
 use crate::element::click::only::seen::{Seen, long, word};
 use crate::element::click::print::Contents;
-use crate::element::support::setting::Setting;
+use crate::element::support::setting::{Setting, dashed};
 use crate::filter::names;
 use crate::frame::wire::icmp::PROTOCOL_ICMP;
 use crate::frame::wire::ip4::FRAGMENT_OFFSET;
@@ -372,8 +374,7 @@ impl Element for IpPrint {
 }
 
 fn mac(bytes: &[u8]) -> String {
-    let digits: Vec<String> = bytes.iter().map(|byte| format!("{byte:02X}")).collect();
-    digits.join("-")
+    bytes.first_chunk().map_or_else(String::new, |bytes| dashed(Mac(*bytes)))
 }
 
 impl ArpPrint {

@@ -9,16 +9,20 @@ pub(crate) mod annotations;
 pub(crate) mod arp_table;
 pub(crate) mod average_counter;
 pub(crate) mod bypass;
+pub(crate) mod check_arp_header;
 pub(crate) mod check_transport;
+mod checked;
 mod checksums;
 pub mod clock;
 pub(crate) mod codel;
+pub(crate) mod crc;
 pub(crate) mod device;
 pub(crate) mod drr_sched;
 pub(crate) mod dump_encap;
 pub(crate) mod dump_window;
 pub(crate) mod each;
 pub(crate) mod encap;
+pub(crate) mod ether_anno;
 pub(crate) mod ether_fields;
 pub(crate) mod ether_switch;
 pub(crate) mod fast_udp_source;
@@ -28,6 +32,7 @@ pub(crate) mod info;
 pub(crate) mod input_switches;
 mod interval;
 pub(crate) mod ip6;
+pub(crate) mod ip6_fragmenter;
 pub(crate) mod ip_mirror;
 pub(crate) mod ip_print;
 pub(crate) mod link_unqueue;
@@ -54,7 +59,10 @@ pub(crate) mod socket;
 pub(crate) mod stride_sched;
 pub(crate) mod strip_header;
 pub(crate) mod summary;
+pub(crate) mod suppressor;
 pub(crate) mod switches;
+pub(crate) mod tcp_fragmenter;
+pub(crate) mod testing;
 pub(crate) mod thread_sched;
 pub(crate) mod time_sorted_sched;
 pub(crate) mod timed;
@@ -63,6 +71,7 @@ pub(crate) mod toy_tcp;
 pub(crate) mod truncate;
 pub(crate) mod unqueues;
 
+pub use crate::element::click::source::set_frame_bytes;
 pub use crate::element::support::{console, time};
 use crate::graph::ElementClass;
 
@@ -88,10 +97,13 @@ pub(crate) static ELEMENTS: &[ElementClass] = &[
     arp_table::CLASS,
     average_counter::CLASS,
     bypass::CLASS,
+    check_arp_header::CLASS,
     check_transport::ICMP,
     check_transport::TCP,
     check_transport::UDP,
     codel::CLASS,
+    crc::CHECK,
+    crc::SET,
     device::FROM_DPDK,
     device::FROM_HOST,
     device::POLL,
@@ -104,7 +116,10 @@ pub(crate) static ELEMENTS: &[ElementClass] = &[
     encap::ICMP_IP,
     encap::IP,
     encap::UDP_IP,
+    ether_anno::GET,
+    ether_anno::SET,
     ether_switch::CLASS,
+    ether_switch::LISTENED,
     ether_fields::ENSURE,
     ether_fields::HOST_FILTER,
     ether_fields::REWRITE,
@@ -126,6 +141,7 @@ pub(crate) static ELEMENTS: &[ElementClass] = &[
     ip6::SET_DSCP,
     ip6::SOLICITOR,
     ip6::UDP_ENCAP,
+    ip6_fragmenter::CLASS,
     ip_mirror::CLASS,
     ip_print::ARP,
     ip_print::IP,
@@ -157,6 +173,7 @@ pub(crate) static ELEMENTS: &[ElementClass] = &[
     pull_tee::CLASS,
     random::BIT_ERRORS,
     random::SAMPLE,
+    random::SEED,
     random::SWITCH,
     red::ADAPTIVE,
     red::RED,
@@ -210,11 +227,21 @@ pub(crate) static ELEMENTS: &[ElementClass] = &[
     strip_header::TO_NETWORK,
     strip_header::UNSTRIP,
     summary::FROM,
+    summary::FROM_TCPDUMP,
     summary::TO,
+    suppressor::CLASS,
     switches::HASH,
     input_switches::INPUT,
     switches::STATIC,
     switches::STRIDE,
+    tcp_fragmenter::CLASS,
+    testing::check_packet::CLASS,
+    testing::compare_packets::CLASS,
+    testing::neighborhood::CLASS,
+    testing::tasks::HANDLER,
+    testing::tasks::NULL,
+    testing::timer::CLASS,
+    testing::upstream_notifier::CLASS,
     thread_sched::ACQUIRE,
     thread_sched::BALANCED,
     thread_sched::LOCKS,

@@ -1,0 +1,173 @@
+//! `TCPFragmenter(MTU)` cuts TCP segments into ones that fit an MTU.
+//!
+//! Source: Click's `TCPFragmenter`; RFC 9293, 3.4. Each segment has the headers of the first with a sequence number and checksums
+//! of its own; `PSH` and `FIN` are those of the last. `MTU_ANNO` names an annotation of two bytes that counts where it is smaller.
+//! Packets that are no TCP, fragments and what fits pass. Handlers: `count` packets came, `fragmented_count` were cut, into
+//! `fragments`.
+
+use std::sync::Arc;
+
+use super::annotations::Annotations;
+use super::checksums::fill_checksums;
+use super::seen::{Seen, long};
+use crate::element::support::byte_anno::WordAnno;
+use crate::frame::counters::{Count, PerWorker};
+use crate::frame::wire::Ip4;
+use crate::frame::wire::protocol::TCP;
+use crate::frame::{Batch, DropReason};
+use crate::graph::{Context, Element, ElementClass, Made};
+use crate::handler::Handler;
+use crate::language::ClassSpec;
+
+pub(crate) const CLASS: ElementClass = ElementClass {
+    spec: ClassSpec::new("TCPFragmenter", "1/1", "h/h", "x/x"),
+    summary: "cuts TCP segments into ones that fit an MTU",
+    configure: |setup| {
+        let mtu = setup.args.optional::<usize>("MTU");
+        let noted = setup.args.optional_arg("MTU_ANNO")?;
+        setup.args.finish()?;
+        let mtu = mtu?.filter(|mtu| *mtu > 0).unwrap_or(usize::MAX);
+        let noted = noted.map(|arg| WordAnno::read(setup, &arg, "MTU_ANNO")).transpose()?;
+        let counts = setup.keep::<PerWorker<Counts>>();
+        let read = |name, count: fn(&Counts) -> u64| {
+            let counts = counts.clone();
+            Handler::read(name, move || counts.sum(count).to_string())
+        };
+        let handlers = [
+            read("count", |counts| counts.came.read()),
+            read("fragmented_count", |counts| counts.cut.read()),
+            read("fragments", |counts| counts.made.read()),
+        ];
+        let made =
+            Made::new(move |instance| Fragmenter { mtu, noted, counts: counts.add(instance) });
+        Ok(handlers.into_iter().fold(made, Made::handler))
+    },
+};
+
+#[derive(Default)]
+struct Counts {
+    came: Count,
+    cut: Count,
+    made: Count,
+}
+
+struct Fragmenter {
+    mtu: usize,
+    /// Annotation with another MTU.
+    noted: Option<WordAnno>,
+    counts: Arc<Counts>,
+}
+
+/// Flags that only the last segment has: `FIN` and `PSH`.
+const LAST: u8 = 0x09;
+
+/// Headers of a segment: their bytes, and what is behind them.
+struct Parts {
+    ip: usize,
+    headers: usize,
+    end: usize,
+}
+
+fn parts(batch: &Batch, i: usize) -> Option<Parts> {
+    let network = usize::from(batch.meta()[i].network);
+    let seen = Seen::bare(batch.bytes(i), network);
+    let tcp = seen.of(TCP).filter(|tcp| tcp.len() >= 20)?;
+    let ip = Ip4::at(batch.bytes(i), network)?.header_len();
+    let tcp_header = usize::from(tcp[12] >> 4) * 4;
+    let headers = network + ip + tcp_header;
+    let end = network + seen.ip()?.len();
+    (ip >= 20 && tcp_header >= 20 && headers <= end).then_some(Parts { ip, headers, end })
+}
+
+impl Fragmenter {
+    fn mtu(&self, batch: &Batch, i: usize) -> usize {
+        let noted = self.noted.map(|noted| usize::from(noted.get(batch, i)));
+        noted.filter(|mtu| *mtu > 0).map_or(self.mtu, |mtu| mtu.min(self.mtu))
+    }
+
+    /// Cuts packet `i`; whether it is cut.
+    fn cut(&self, batch: &mut Batch, i: usize, cx: &mut Context<'_>) -> bool {
+        let network = usize::from(batch.meta()[i].network);
+        let Some(Parts { ip, headers, end }) = parts(batch, i) else { return false };
+        let mtu = self.mtu(batch, i);
+        let room = mtu.saturating_sub(headers - network);
+        if end - network <= mtu || room == 0 {
+            return false;
+        }
+        let seq = long(batch.bytes(i), network + ip + 4).unwrap_or(0);
+        let flags = batch.bytes(i)[network + ip + 13];
+        for at in (headers..end).step_by(room) {
+            let Some(mut packet) = batch.copy(i) else { continue };
+            let length = room.min(end - at);
+            let bytes = packet.bytes_mut();
+            bytes.copy_within(at..at + length, headers);
+            let total = u16::try_from(headers - network + length).unwrap_or(u16::MAX);
+            let header = &mut bytes[network..];
+            header[2..4].copy_from_slice(&total.to_be_bytes());
+            let offset = u32::try_from(at - headers).unwrap_or(0);
+            header[ip + 4..ip + 8].copy_from_slice(&seq.wrapping_add(offset).to_be_bytes());
+            header[ip + 13] = if at + length < end { flags & !LAST } else { flags };
+            fill_checksums(&mut header[..usize::from(total)]);
+            let fits = packet.set_len(headers + length);
+            debug_assert!(fits, "it is shorter than what it was");
+            Annotations::of(batch, i).set_packet(&mut packet);
+            self.counts.made.add(1);
+            cx.originate(0, packet);
+        }
+        true
+    }
+}
+
+impl Element for Fragmenter {
+    fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
+        // What is emitted follows what stays in the batch: from the first cut on all are.
+        let mut any = false;
+        for i in 0..batch.len() {
+            self.counts.came.add(1);
+            if self.cut(batch, i, cx) {
+                self.counts.cut.add(1);
+                batch.discard(i, DropReason::Consumed);
+                any = true;
+            } else if any {
+                let packet = batch.take(i);
+                cx.emit(0, packet);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{Rig, World, frame_v4};
+
+    #[test]
+    fn segments_fit() {
+        let mut tcp = vec![0, 80, 0, 90, 0, 0, 0, 5, 0, 0, 0, 0, 0x50, 0x19, 0, 9, 0, 0, 0, 0];
+        tcp.extend(0..25);
+        let text = "FromDevice(a) -> MarkIPHeader(14) -> t :: TCPFragmenter(50) -> Strip(14) -> c :: CheckIPHeader(CHECKSUM true)
+            -> CheckTCPHeader -> ToDevice(x)";
+        let mut rig = Rig::new(&World::new(), text);
+        let long = frame_v4("10.0.0.1", "10.0.0.2", 9, 6, &tcp);
+        let short = frame_v4("10.0.0.1", "10.0.0.2", 9, 6, &tcp[..30]);
+        let udp = frame_v4("10.0.0.1", "10.0.0.2", 9, 17, &[0; 60]);
+        let sent = rig.receive("a", &[&long]);
+        let seen: Vec<_> =
+            sent.iter().map(|(_, ip)| (ip.len(), ip[27], ip[33], ip[40..].to_vec())).collect();
+        let bytes = |from: u8, to: u8| (from..to).collect::<Vec<_>>();
+        assert_eq!(
+            seen,
+            [
+                (50, 5, 0x10, bytes(0, 10)),
+                (50, 15, 0x10, bytes(10, 20)),
+                (45, 25, 0x19, bytes(20, 25))
+            ]
+        );
+        let both = ["t.count", "t.fragmented_count", "t.fragments"].map(|name| rig.read(name));
+        assert_eq!(both, ["1", "1", "3"]);
+        let plain = "FromDevice(a) -> MarkIPHeader(14) -> SetAnnoByte(5, 50) -> TCPFragmenter(MTU_ANNO 4) -> ToDevice(x)";
+        let mut plain = Rig::new(&World::new(), plain);
+        let sent: Vec<_> =
+            plain.receive("a", &[&udp, &long, &short]).into_iter().map(|x| x.1.len()).collect();
+        assert_eq!(sent, [94, 64, 64, 59, 64]);
+    }
+}

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use crate::af_packet::{bind, socket};
 use crate::interface::{index_of, request};
-use crate::socket_call::set_option;
+use crate::socket_call::{set_number, set_option, set_structure};
 
 /// Priority of control traffic (`TC_PRIO_CONTROL`), which `pfifo_fast` sends first.
 const PRIORITY: libc::c_int = 7;
@@ -47,7 +47,7 @@ impl LinkSocket {
     pub fn open(name: &str, ethertype: u16, only: Only) -> io::Result<Self> {
         let ifindex = index_of(name)?.cast_signed();
         let fd = socket(libc::SOCK_RAW)?;
-        set_option(&fd, (libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING), &1_i32)?;
+        set_number(&fd, (libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING), 1)?;
         let membership = libc::packet_mreq {
             mr_ifindex: ifindex,
             #[allow(clippy::cast_possible_truncation, reason = "1")]
@@ -55,9 +55,9 @@ impl LinkSocket {
             mr_alen: 0,
             mr_address: [0; 8],
         };
-        set_option(&fd, (libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP), &membership)?;
+        set_structure(&fd, &membership)?;
         filter(&fd, only)?;
-        set_option(&fd, (libc::SOL_SOCKET, libc::SO_PRIORITY), &PRIORITY)?;
+        set_number(&fd, (libc::SOL_SOCKET, libc::SO_PRIORITY), PRIORITY)?;
         // From here on frames come.
         bind(&fd, ifindex, ethertype)?;
         Ok(Self { fd, name: name.into() })
@@ -160,7 +160,8 @@ fn filter(fd: &OwnedFd, only: Only) -> io::Result<()> {
         step(libc::BPF_RET | libc::BPF_K, 0, 0, 0),
     ];
     let program = libc::sock_fprog { len: 4, filter: steps.as_mut_ptr() };
-    set_option(fd, (libc::SOL_SOCKET, libc::SO_ATTACH_FILTER), &program)
+    // SAFETY: invariant 1: the option takes this structure, and the kernel copies the steps before it returns.
+    unsafe { set_option(fd, (libc::SOL_SOCKET, libc::SO_ATTACH_FILTER), &program) }
 }
 
 #[cfg(test)]

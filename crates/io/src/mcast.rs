@@ -16,7 +16,7 @@ use fingerpost_packet::frame::Batch;
 
 use crate::frame_each_call;
 use crate::interface::socket;
-use crate::socket_call::{bind, set_option};
+use crate::socket_call::{bind, set_number, set_structure};
 
 pub(crate) const DRIVER: Driver = Driver {
     name: "mcast",
@@ -95,21 +95,20 @@ impl Mcast {
             (socket().map_err(failed("socket"))?, socket().map_err(failed("socket"))?);
         let buffer = |socket, option, bytes: i32| match bytes {
             0 => Ok(()),
-            bytes => set_option(socket, (libc::SOL_SOCKET, option), &bytes),
+            bytes => set_number(socket, (libc::SOL_SOCKET, option), bytes),
         };
         buffer(&receiver, libc::SO_RCVBUF, named.receive_bytes)
             .and_then(|()| buffer(&sender, libc::SO_SNDBUF, named.send_bytes))
             .map_err(failed("setsockopt(SO_RCVBUF, SO_SNDBUF)"))?;
         // Several programs of this host may be in the group.
-        set_option(&receiver, (libc::SOL_SOCKET, libc::SO_REUSEADDR), &1_i32)
+        set_number(&receiver, (libc::SOL_SOCKET, libc::SO_REUSEADDR), 1)
             .map_err(failed("setsockopt(SO_REUSEADDR)"))?;
         bind(&receiver, &SocketAddr::V4(group).into()).map_err(failed("bind"))?;
         if let Some(source) = source {
             bind(&sender, &SocketAddr::from((source, source_port)).into())
                 .map_err(failed("bind"))?;
             let interface = libc::in_addr { s_addr: source.to_bits().to_be() };
-            set_option(&sender, (libc::IPPROTO_IP, libc::IP_MULTICAST_IF), &interface)
-                .map_err(failed("setsockopt(IP_MULTICAST_IF)"))?;
+            set_structure(&sender, &interface).map_err(failed("setsockopt(IP_MULTICAST_IF)"))?;
         }
         let (receiver, sender) = (UdpSocket::from(receiver), UdpSocket::from(sender));
         let interface = source.unwrap_or(Ipv4Addr::UNSPECIFIED);

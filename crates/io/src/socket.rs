@@ -22,7 +22,7 @@ use fingerpost_packet::device::{DeviceError, Driver, Port};
 use fingerpost_packet::frame::Batch;
 
 use crate::frame_each_call;
-use crate::socket_call::{Address, connect, set_option};
+use crate::socket_call::{Address, connect, set_number};
 use crate::socket_path::SocketPath;
 
 pub(crate) const DRIVER: Driver = Driver {
@@ -127,7 +127,7 @@ impl Source {
 
 /// Sends packets at once, where the stream is TCP: another one has no such option, and needs none.
 fn quick(stream: &OwnedFd) {
-    let _ = set_option(stream, (libc::IPPROTO_TCP, libc::TCP_NODELAY), &1_i32);
+    let _ = set_number(stream, (libc::IPPROTO_TCP, libc::TCP_NODELAY), 1);
 }
 
 /// The first address that a text stands for.

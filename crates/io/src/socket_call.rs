@@ -3,9 +3,10 @@
 //! Source: `socket(7)`, `ip(7)`, `ipv6(7)`, `unix(7)`, `packet(7)`.
 //!
 //! Invariants that the unsafe code of this file relies on:
-//! 1. What is handed to the kernel lives through the call and has the size given; an option's value is the C structure that
-//!    the option takes, and an address is that of its family.
+//! 1. What is handed to the kernel lives through the call and has the size given; an address is that of its family.
 //! 2. A descriptor that the kernel returns is new and ours alone.
+//! 3. An option's value is the C structure that the option takes, and holds no pointer unless the caller answers for it: numbers
+//!    hold none, and a structure of [`Plain`] has one option.
 
 use std::io;
 use std::net::SocketAddr;
@@ -72,17 +73,54 @@ pub(crate) fn socket(family: libc::c_int, kind: libc::c_int) -> io::Result<Owned
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Sets an option of a socket; `value` is the C structure that it takes.
-pub(crate) fn set_option<T>(
+/// A C structure without pointers, which one option takes.
+pub(crate) trait Plain {
+    /// Level and number of the option.
+    const OPTION: (libc::c_int, libc::c_int);
+}
+
+impl Plain for libc::in_addr {
+    const OPTION: (libc::c_int, libc::c_int) = (libc::IPPROTO_IP, libc::IP_MULTICAST_IF);
+}
+
+impl Plain for libc::packet_mreq {
+    const OPTION: (libc::c_int, libc::c_int) = (libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP);
+}
+
+impl Plain for libc::tpacket_req3 {
+    const OPTION: (libc::c_int, libc::c_int) = (libc::SOL_PACKET, libc::PACKET_RX_RING);
+}
+
+/// Sets the option of a socket that takes this structure.
+pub(crate) fn set_structure<T: Plain>(socket: &impl AsFd, value: &T) -> io::Result<()> {
+    // SAFETY: invariant 3.
+    unsafe { set_option(socket, T::OPTION, value) }
+}
+
+/// Sets an option of a socket to a number.
+pub(crate) fn set_number(
+    socket: &impl AsFd,
+    option: (libc::c_int, libc::c_int),
+    value: libc::c_int,
+) -> io::Result<()> {
+    // SAFETY: invariant 3; the kernel refuses a number where it takes a larger structure.
+    unsafe { set_option(socket, option, &value) }
+}
+
+/// Sets an option of a socket.
+///
+/// # Safety
+/// `value` is the C structure that the option takes. Memory that it points to lives through the call, or as long as the option
+/// has the kernel use it.
+pub(crate) unsafe fn set_option<T>(
     socket: &impl AsFd,
     (level, option): (libc::c_int, libc::c_int),
     value: &T,
 ) -> io::Result<()> {
     let bytes = libc::socklen_t::try_from(size_of::<T>()).map_err(io::Error::other)?;
-    let fd = socket.as_fd().as_raw_fd();
-    // SAFETY: invariant 1.
-    let done =
-        unsafe { libc::setsockopt(fd, level, option, std::ptr::from_ref(value).cast(), bytes) };
+    let (fd, value) = (socket.as_fd().as_raw_fd(), std::ptr::from_ref(value).cast());
+    // SAFETY: invariant 1, and the rest by the caller.
+    let done = unsafe { libc::setsockopt(fd, level, option, value, bytes) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
@@ -105,7 +143,7 @@ pub(crate) fn connect(local: Option<&Address>, to: &Address, wait: bool) -> io::
     let socket = socket(to.family, kind)?;
     if let Some(local) = local {
         // An address is free again when the connection before it is closed.
-        set_option(&socket, (libc::SOL_SOCKET, libc::SO_REUSEADDR), &1_i32)?;
+        set_number(&socket, (libc::SOL_SOCKET, libc::SO_REUSEADDR), 1)?;
         bind(&socket, local)?;
     }
     let bytes = libc::socklen_t::try_from(to.bytes.len()).map_err(io::Error::other)?;

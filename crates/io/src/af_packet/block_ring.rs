@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::AsFd;
 
 use crate::shared_ring::Mapping;
-use crate::socket_call::set_option;
+use crate::socket_call::{set_number, set_structure};
 use fingerpost_packet::frame::{Batch, HEADROOM, Meta};
 
 const BLOCK_BYTES: usize = 1 << 18;
@@ -61,11 +61,8 @@ impl BlockRing {
     pub(super) fn new(socket: &impl AsFd) -> io::Result<Self> {
         let bytes = BLOCK_BYTES * BLOCKS;
         let number = |n: usize| libc::c_uint::try_from(n).map_err(io::Error::other);
-        set_option(
-            socket,
-            (libc::SOL_PACKET, libc::PACKET_VERSION),
-            &libc::tpacket_versions::TPACKET_V3,
-        )?;
+        let version = libc::tpacket_versions::TPACKET_V3 as libc::c_int;
+        set_number(socket, (libc::SOL_PACKET, libc::PACKET_VERSION), version)?;
         let request = libc::tpacket_req3 {
             tp_block_size: number(BLOCK_BYTES)?,
             tp_block_nr: number(BLOCKS)?,
@@ -75,7 +72,7 @@ impl BlockRing {
             tp_sizeof_priv: 0,
             tp_feature_req_word: 0,
         };
-        set_option(socket, (libc::SOL_PACKET, libc::PACKET_RX_RING), &request)?;
+        set_structure(socket, &request)?;
         let memory = Mapping::of_file(socket.as_fd(), bytes)?;
         Ok(Self { memory, block: 0, open: None, too_long: 0, no_buffer: 0 })
     }

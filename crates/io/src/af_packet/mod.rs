@@ -23,7 +23,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use block_ring::BlockRing;
 
 use super::interface::{index_of, request};
-use super::socket_call::{self, set_option};
+use super::socket_call::{self, set_number};
 use fingerpost_packet::device::{DeviceError, Driver, Port};
 use fingerpost_packet::frame::Batch;
 
@@ -154,7 +154,7 @@ fn open_as(name: &str, ifindex: u32, wants: Wants) -> Result<AfPacketPort, Devic
         fd = socket(libc::SOCK_RAW).map_err(|e| error("socket(AF_PACKET)", e))?;
         received = Some(BlockRing::new(&fd).map_err(|e| error("setsockopt(PACKET_RX_RING)", e))?);
         for option in [libc::PACKET_IGNORE_OUTGOING, libc::PACKET_QDISC_BYPASS] {
-            set_option(&fd, (libc::SOL_PACKET, option), &1_i32)
+            set_number(&fd, (libc::SOL_PACKET, option), 1)
                 .map_err(|e| error("setsockopt(SOL_PACKET)", e))?;
         }
         // From here on frames come.

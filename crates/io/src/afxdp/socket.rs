@@ -304,7 +304,8 @@ unsafe fn set<T>(fd: &OwnedFd, option: i32, value: &T) -> io::Result<()> {
 /// # Safety
 /// As `set`.
 unsafe fn set_at<T>(fd: &OwnedFd, level: i32, option: i32, value: &T) -> io::Result<()> {
-    set_option(fd, (level, option), value)
+    // SAFETY: by the caller.
+    unsafe { set_option(fd, (level, option), value) }
 }
 
 /// # Safety

@@ -6,11 +6,9 @@
 
 use anyhow::{Context, Result, anyhow};
 use fingerpost_lpm::NextHopId;
-use fingerpost_packet::language::Language;
-use fingerpost_packet::{ELEMENTS, Plan};
 use fingerpost_route::Control;
 
-use super::{ForwardOptions, HEADER_BYTES, Path, Prepared, packets, world};
+use super::{ForwardOptions, HEADER_BYTES, Path, Prepared, graphs, packets, world};
 use crate::document::{Kind, Run, Unit};
 use crate::table::Table;
 
@@ -70,10 +68,7 @@ fn graph(
     control: &Control,
     headers: &[[u8; HEADER_BYTES]],
 ) -> Result<(Path, fingerpost_packet::Handlers)> {
-    let told = |errors: fingerpost_packet::language::Errors| anyhow!("{errors}");
-    let configuration = Language::new(ELEMENTS).read("click", text).map_err(told)?;
-    let plan = Plan::of(&configuration, ELEMENTS).map_err(told)?;
-    let handlers = plan.handlers(configuration);
+    let (plan, handlers) = graphs::read("click", text)?;
     // The first device has the first number; nothing is sent.
     let ports = world::Ports { input: 0, out: [1, 2] };
     Ok((Path::new(plan, control.reader(), ports, 4, headers.into(), options.burst), handlers))

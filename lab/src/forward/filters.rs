@@ -20,12 +20,10 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, anyhow, ensure};
 use fingerpost_lpm::oracle::Oracle;
 use fingerpost_lpm::{Addr, NextHopId, Prefix, Rng};
-use fingerpost_packet::handler::Handlers;
-use fingerpost_packet::language::Language;
-use fingerpost_packet::{ELEMENTS, Plan, router_graph};
+use fingerpost_packet::{Handlers, Plan};
 use fingerpost_route::Control;
 
-use super::{ForwardOptions, Path, Prepared, stream, world};
+use super::{ForwardOptions, Path, Prepared, graphs, stream, world};
 use crate::document::{Kind, Run, Unit};
 use crate::table::Table;
 
@@ -197,17 +195,11 @@ fn graph<A: Addr>(lists: &[Vec<Prefix<A>>], merged: bool) -> Result<(Plan, Handl
         sets.map(|(at, file)| format!("list{at} drop FILE \"{}\"", file.path())).collect();
     let sets = if merged { vec![sets.join(", ")] } else { sets };
     let names: Vec<String> = (0..sets.len()).map(|at| format!("filter{at}")).collect();
-    let entry = format!("ip{}_input [forward] -> ", A::FAMILY);
-    let mut chain = entry.clone();
+    let mut chain = String::new();
     for (name, sets) in names.iter().zip(&sets) {
         write!(chain, "{name} :: SourceFilter({sets}) -> ")?;
     }
-    let text = router_graph::TEXT.replacen(&entry, &chain, 1);
-    ensure!(text != router_graph::TEXT, "the built-in router's graph has another form");
-    let told = |errors: fingerpost_packet::language::Errors| anyhow!("{errors}");
-    let configuration = Language::new(ELEMENTS).read("filters", &text).map_err(told)?;
-    let plan = Plan::of(&configuration, ELEMENTS).map_err(told)?;
-    let handlers = plan.handlers(configuration);
+    let (plan, handlers) = graphs::built_in_with("filters", A::FAMILY, &chain)?;
     Ok((plan, handlers, names))
 }
 

@@ -13,6 +13,7 @@ mod elements;
 pub(crate) mod features;
 mod filters;
 mod floor;
+mod graphs;
 mod nat;
 mod outside;
 pub(crate) mod stream;

@@ -3,6 +3,7 @@
 //! Runs of a document are measured alternating in one process, so that ratios between them hold on a
 //! noisy machine; answers are checked before a number is printed.
 
+mod batches;
 pub mod build;
 pub mod compare;
 mod cores;

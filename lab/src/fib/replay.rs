@@ -4,15 +4,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use fingerpost_lpm::NextHopId;
-use fingerpost_lpm::testing::{Addresses, Stream};
-use fingerpost_route::{Forwarding, Reader};
+use fingerpost_route::Forwarding;
 
 use super::world::World;
 use super::{FibOptions, blank, check, load};
+use crate::batches::Batches;
 use crate::cores::pin;
 use crate::document::{Run, Unit};
 use crate::family::Family;
-use crate::measure::{Clock, Measured, Plan, sample_beside};
+use crate::measure::{Clock, Plan, sample_beside};
 use crate::table::{Table, Tables};
 use crate::update::changes::{Changes, random_pairs};
 use fingerpost_command::progress::Progress;
@@ -22,8 +22,6 @@ use fingerpost_command::progress::Progress;
 const BURST: usize = 1024;
 /// Random pairs, where no stream is given.
 const PAIRS: usize = 1 << 16;
-const KEYS: usize = 1 << 18;
-const BATCH: usize = 64;
 
 /// The changes of both families.
 pub(super) struct Updates {
@@ -188,32 +186,6 @@ fn after<A: Family>(
     check::edges(forwarding, &named, &oracle)
 }
 
-/// Batches of lookups, each by a pin of its own, as a worker does it.
-struct Lookups<'a, A: Family> {
-    reader: Reader<Forwarding>,
-    keys: &'a [A],
-    at: usize,
-    sum: u64,
-}
-
-impl<A: Family> Measured for Lookups<'_, A> {
-    fn work(&mut self) -> u64 {
-        let mut out = [NextHopId::NONE; BATCH];
-        for _ in 0..64 {
-            let keys = &self.keys[self.at..self.at + BATCH];
-            self.at = (self.at + BATCH) % (self.keys.len() / BATCH * BATCH);
-            A::table(self.reader.pin(), 0).lookup_batch(keys, &mut out);
-            self.sum += out.iter().map(|hop| u64::from(hop.0)).sum::<u64>();
-        }
-        std::hint::black_box(self.sum);
-        64 * BATCH as u64
-    }
-
-    fn rest(&mut self) {
-        self.reader.sleep();
-    }
-}
-
 /// `lookups-during-updates`.
 pub(super) fn beside(
     options: &FibOptions,
@@ -252,12 +224,9 @@ fn shares<A: Family>(
     progress: &mut Progress,
 ) -> Result<()> {
     ensure!(updates.len() > 0, "no update for the families of the table");
-    let prefixes: Vec<_> = table.routes.iter().map(|route| route.0).collect();
-    let keys = Addresses::new(Stream::Announced, &prefixes, 5).take(KEYS);
     let mut shared = Writer::new(tables, updates)?;
     let mut private = Writer::new(tables, updates)?;
-    let reader = shared.world.control.reader();
-    let mut lookups = Lookups { reader, keys: &keys, at: 0, sum: 0 };
+    let mut lookups = Batches::new(table, shared.world.control.reader());
     let mut shares = Vec::new();
     for round in 0..=plan.samples {
         progress.step("lookups beside updates", round, plan.samples + 1);

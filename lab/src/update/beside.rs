@@ -1,39 +1,14 @@
 //! Lookups on one core while another one changes the table.
 
-use fingerpost_lpm::testing::{Addresses, Stream};
-use fingerpost_lpm::{Algorithm, LpmReader, NextHopId, UpdateError};
+use fingerpost_lpm::{Algorithm, UpdateError};
 
 use super::changes::Changes;
 use super::writer::Writer;
+use crate::batches::Batches;
 use crate::document::Run;
 use crate::family::Family;
-use crate::measure::{Measured, Plan, sample_beside};
+use crate::measure::{Plan, sample_beside};
 use crate::table::Table;
-
-const KEYS: usize = 1 << 18;
-const BATCH: usize = 64;
-
-/// Batches of lookups, each by a pin of its own, as a worker does it.
-struct Lookups<'a, A: Family> {
-    reader: LpmReader<A>,
-    keys: &'a [A],
-    at: usize,
-    sum: u64,
-}
-
-impl<A: Family> Measured for Lookups<'_, A> {
-    fn work(&mut self) -> u64 {
-        let mut out = [NextHopId::NONE; BATCH];
-        for _ in 0..64 {
-            let keys = &self.keys[self.at..self.at + BATCH];
-            self.at = (self.at + BATCH) % (self.keys.len() / BATCH * BATCH);
-            self.reader.lookup_batch(keys, &mut out);
-            self.sum += out.iter().map(|hop| u64::from(hop.0)).sum::<u64>();
-        }
-        std::hint::black_box(self.sum);
-        64 * BATCH as u64
-    }
-}
 
 /// Samples of the share that remains while the table itself is changed.
 pub(super) fn measure<A: Family>(
@@ -66,11 +41,9 @@ fn shares<A: Family>(
     if changes.is_empty() {
         return Ok(Vec::new());
     }
-    let prefixes: Vec<_> = table.routes.iter().map(|route| route.0).collect();
-    let keys = Addresses::new(Stream::Announced, &prefixes, 5).take(KEYS);
     let mut shared = Writer::new(row, table, changes)?;
     let mut private = Writer::new(row, table, changes)?;
-    let mut lookups = Lookups { reader: shared.table.reader(), keys: &keys, at: 0, sum: 0 };
+    let mut lookups = Batches::new(table, shared.table.reader());
     let mut shares = Vec::new();
     for round in 0..=plan.samples {
         let busy = sample_beside(&mut lookups, plan, &mut || shared.step())?;

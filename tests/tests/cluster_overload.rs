@@ -64,11 +64,11 @@ fn one_output_for_all_inputs_is_full_and_shared() {
             "{offers:?}, {beside} beside: {shares:.4?}, {sum:.4} of R, {others:?}, links {:.3} {:.3}",
             outcome.offered_link, outcome.carried_link
         );
-        (shares, sum, others)
+        (shares, sum, others, outcome.offered_link)
     };
     let third = 1.0 / 3.0;
-    let (_, full, _) = with([third; 3], 0.25);
-    let (shares, twice, others) = with([2.0 * third; 3], 0.25);
+    let (_, full, ..) = with([third; 3], 0.25);
+    let (shares, twice, others, offered_link) = with([2.0 * third; 3], 0.25);
     // Random arrivals of R find the policer's bucket full now and then.
     assert!((0.9..=1.03).contains(&full) && (0.97..=1.03).contains(&twice), "{full}, {twice}");
     assert!(twice >= 0.97 * full, "{twice} beside {full}");
@@ -80,10 +80,15 @@ fn one_output_for_all_inputs_is_full_and_shared() {
     for share in shares {
         assert!((share / twice * 3.0 - 1.0).abs() <= most, "{shares:?}, {most:.3} apart at most");
     }
-    // The internal links are offered 1.3 of their rate, which costs the others a little: 1.7 to 2.3 % were measured.
-    assert!(others.lost() * 25 <= others.sent, "{others:?}");
+    // Links to the node of the hot output are offered 1.3 of their rate, and drop the rest. A packet to another output is lost there
+    // if it deviates over that node, which one in N does under plain VLB: that loses 5.8 %. 1.7 to 2.3 % were measured.
+    let vlb = (1.0 - 1.0 / offered_link) / NODES as f64;
+    assert!(
+        offered_link > 1.0 && others.lost() as f64 <= vlb * others.sent as f64,
+        "{others:?}, {vlb}"
+    );
     // In proportion to the offers, 0.45 and 0.09: max-min would be 0.4 and 0.2 (decision 24).
-    let (shares, sum, _) = with([1.0, 1.0, 0.2], 0.0);
+    let (shares, sum, ..) = with([1.0, 1.0, 0.2], 0.0);
     // A machine that others use as well falls behind now and then.
     assert!((0.9..=1.03).contains(&sum), "{sum}");
     let near = |share: f64, expected: f64| (share / sum - expected).abs() <= 0.045;

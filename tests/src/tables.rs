@@ -48,6 +48,17 @@ pub fn read<A: Addr>(path: &Path) -> Vec<Route<A>> {
     routes
 }
 
+/// Lines for `ip -batch` that add every `share`th route of the shipped IPv4 table by a gateway.
+///
+/// # Panics
+/// When the table cannot be opened.
+pub fn routes_by(gateway: &str, share: usize) -> String {
+    let table = shipped().join("v4-tier1-nh496.txt.xz");
+    let reader = TableReader::open(&table).expect("the table is shipped");
+    let routes = reader.map_while(Result::ok).step_by(share);
+    routes.map(|route| format!("route add {} via {gateway}\n", route.prefix)).collect()
+}
+
 /// The text of a file, compressed or not.
 ///
 /// # Panics

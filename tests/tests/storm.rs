@@ -10,7 +10,6 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use fingerpost_packet::testing::port_mac;
-use fingerpost_route::source::table::TableReader;
 use fingerpost_tests::netns::{Line, Router, batch, command, conserved, ip, run};
 use fingerpost_tests::traffic::{Traffic, overflowed};
 use fingerpost_tests::{root, soak, tables};
@@ -80,12 +79,7 @@ fn storm_of_malformed_frames_costs_no_packet() {
     let mut lines = String::from("route add 10.9.0.0/16 via 10.0.2.2\n");
     // Where malformed frames would go, as far as they are not dropped before.
     lines += "route add 192.0.2.0/24 via 10.0.2.2\nroute add default via fd02::2\n";
-    let table = tables::shipped().join("v4-tier1-nh496.txt.xz");
-    let reader = TableReader::open(&table).expect("the table is shipped");
-    for entry in reader.map_while(Result::ok).step_by(size.share) {
-        let _ = writeln!(lines, "route add {} via 10.0.2.2", entry.prefix);
-    }
-    batch(r, &lines);
+    batch(r, &(lines + &tables::routes_by("10.0.2.2", size.share)));
     for flow in FLOWS {
         ip(&format!("-n {d} addr add {flow}/32 dev lo"));
     }

@@ -5,12 +5,10 @@
 //! thousand packets; `cargo xtask soak takeover` has all of it, several times, and prints the table of
 //! `docs/benchmarks/takeover.md`.
 
-use std::fmt::Write as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use fingerpost_route::source::table::TableReader;
 use fingerpost_tests::netns::{Line, Router, batch, command_beside, conserved, ip, run};
 use fingerpost_tests::traffic::{Traffic, overflowed};
 use fingerpost_tests::{soak, tables};
@@ -73,12 +71,7 @@ impl Lab {
         ip(&format!("-n {d} addr add 10.0.3.2/24 dev y0"));
         let mut lines = String::from("route add 10.9.0.0/16 via 10.0.2.2\n");
         lines += "route add 10.8.0.0/16 via 10.0.3.2\n";
-        let table = tables::shipped().join("v4-tier1-nh496.txt.xz");
-        let reader = TableReader::open(&table).expect("the table is shipped");
-        for entry in reader.map_while(Result::ok).step_by(size.share) {
-            let _ = writeln!(lines, "route add {} via 10.0.2.2", entry.prefix);
-        }
-        batch(r, &lines);
+        batch(r, &(lines + &tables::routes_by("10.0.2.2", size.share)));
         for flow in FLOWS {
             ip(&format!("-n {d} addr add {flow}/32 dev lo"));
         }

@@ -204,8 +204,7 @@ impl Configured {
                 }
             }
         }
-        self.let_leave(control);
-        taken
+        taken + self.withdraw_replaced(control)
     }
 
     /// Whether routes of a file, or static routes, are still to be taken.
@@ -248,19 +247,39 @@ impl Configured {
                 By::Sessions(_) | By::Replay(..) => {}
             }
         }
+        self.withdraw_replaced(control);
         Ok(())
     }
 
-    /// Withdraws the routes of sources that were taken away, once no file is read any more.
-    fn let_leave(&mut self, control: &mut Control) {
+    /// Static routes of all sources.
+    fn static_routes(&self) -> impl Iterator<Item = &StaticRoutes> {
+        self.fed.iter().filter_map(|fed| match &fed.by {
+            By::Static(routes) => Some(routes),
+            _ => None,
+        })
+    }
+
+    /// Withdraws static routes that were replaced, once all static routes that replace others are sent: a prefix that moves
+    /// from one source to another has a route at any moment. Withdraws the routes of sources that were taken away once no
+    /// file is read any more, either. Returns how many tables of static routes have ended.
+    pub(super) fn withdraw_replaced(&mut self, control: &mut Control) -> usize {
+        let mut ended = 0;
+        if !self.static_routes().any(StaticRoutes::is_reading) {
+            for fed in &mut self.fed {
+                if let By::Static(routes) = &mut fed.by {
+                    ended += usize::from(routes.end_table(control));
+                }
+            }
+        }
         if self.is_reading() {
-            return;
+            return ended;
         }
         for Leaving { kind, distance, id } in self.leaving.drain(..) {
             control.handle(id, RouteEvent::StartOfTable);
             control.handle(id, RouteEvent::EndOfTable);
             self.idle.numbers.push((kind, distance, id));
         }
+        ended
     }
 
     /// Has the kernel have the static routes that it is to have.
@@ -275,9 +294,7 @@ impl Configured {
             }
         }
         // Those of a table that is only partly taken would replace more than they are.
-        let mut fed = self.fed.iter();
-        let is_partial =
-            fed.any(|fed| matches!(&fed.by, By::Static(routes) if routes.is_reading()));
+        let is_partial = self.static_routes().any(StaticRoutes::is_reading);
         if is_partial || !std::mem::take(&mut self.unexported) {
             return;
         }
@@ -431,7 +448,7 @@ impl Configured {
         };
         let leaving = ids.into_iter().map(|id| Leaving { kind: kind.name, distance, id });
         self.leaving.extend(leaving);
-        self.let_leave(control);
+        self.withdraw_replaced(control);
     }
 
     /// Whether the source of this number was taken away.
@@ -523,4 +540,61 @@ fn play(source: &Source) -> Result<Player, SourceError> {
     let (peer, speed) = (source.peer_choice(), source.replay_speed());
     let files = source.path.iter().chain(&source.updates).cloned().collect();
     Player::open(kind_of(source), &SourceSpec { peer, speed, ..SourceSpec::default() }, files)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use fingerpost_lpm::{Routes, v4, v6};
+    use fingerpost_route::ControlOptions;
+
+    use super::*;
+    use crate::config::Config;
+
+    /// Static routes to the /24 prefixes of these numbers in 10/8, and to one more where it is given.
+    fn fixed(numbers: std::ops::Range<usize>, further: Option<&str>) -> Source {
+        let prefixes = numbers.map(|n| format!("10.{}.{}.0/24", n / 256, n % 256));
+        let lines: Vec<String> = prefixes
+            .chain(further.map(str::to_owned))
+            .map(|prefix| format!("\"{prefix} blackhole\""))
+            .collect();
+        let text = format!("[[source]]\nkind = \"fixed\"\nroutes = [{}]\n", lines.join(", "));
+        Config::of_text(Path::new("r.toml"), &text, None).unwrap().source.remove(0)
+    }
+
+    #[test]
+    fn a_prefix_that_moves_between_static_sources_has_a_route_at_any_moment() {
+        const MOVED: &str = "192.0.2.0/24";
+        let (few, many, more) = (0..9, 1000..6000, 10_000..20_000);
+        for (from, to) in [(many.clone(), more.clone()), (more, many.clone()), (few.clone(), many)]
+        {
+            let (v4, v6) = (v4().collect(), v6().collect());
+            let options = ControlOptions { v4, v6, connected_from_addresses: true };
+            let mut control = Control::new(options).unwrap();
+            let mut configured = Configured::default();
+            configured.feed(&mut control, &fixed(from.clone(), Some(MOVED))).unwrap();
+            configured.feed(&mut control, &fixed(to.clone(), None)).unwrap();
+            configured.read_files(&mut control).unwrap();
+            control.commit_now(Instant::now()).unwrap();
+            configured.feed_again(&mut control, 0, &fixed(from.clone(), None)).unwrap();
+            configured.feed_again(&mut control, 1, &fixed(to.clone(), Some(MOVED))).unwrap();
+            assert_eq!(configured.withdraw_replaced(&mut control), 0, "one of them is read");
+            let has = |control: &Control| control.rib_v4().best(0xc000_0201).is_some();
+            let until = Instant::now() + Duration::from_secs(60);
+            while configured.is_reading() {
+                let now = Instant::now();
+                assert!(now < until && has(&control));
+                configured.turn(&mut control, now, &mut Probes::default());
+                control.commit_now(now).unwrap();
+                for fed in &mut configured.fed {
+                    if let By::Static(routes) = &mut fed.by {
+                        routes.all_seen();
+                    }
+                }
+            }
+            assert!(has(&control));
+            assert_eq!(control.rib_v4().candidates(), from.len() + to.len() + 1);
+        }
+    }
 }

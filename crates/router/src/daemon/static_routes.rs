@@ -4,8 +4,8 @@
 //! number: its routes follow, in one turn where they are few.
 //!
 //! **Many routes.** Up to [`AT_ONCE`] routes are read and sent in the turn that opens the source. More are read by a thread of
-//! their own, and then each turn sends some of them; the routes before stay until the last one is sent. Changes of links and
-//! next hops are carried out likewise, a part of the routes a turn; a further change begins another round behind the present
+//! their own, and then each turn sends some of them. The routes before stay until the last one of all such sources is sent, as
+//! one may have what another had. Changes of links and next hops are carried out likewise, a part of the routes a turn; a further change begins another round behind the present
 //! route, so that no route waits for good.
 //!
 //! With liveness a path is used while its link is up and its neighbor replies: the kernel probes it every `probe_ms`, and
@@ -162,6 +162,17 @@ struct Pass {
     changed: BTreeMap<Hop, bool>,
 }
 
+/// How much of the newest table of routes the control side has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Table {
+    /// A part: the rest is sent in turns.
+    Partial,
+    /// All routes, beside those before.
+    Sent,
+    /// All routes, and no others.
+    Ended,
+}
+
 /// The routes of one source.
 pub(super) struct StaticRoutes {
     id: SourceId,
@@ -175,8 +186,7 @@ pub(super) struct StaticRoutes {
     hops: BTreeMap<Hop, Watched>,
     /// The routes that take the place of these, while a thread reads them.
     reading: Option<Receiver<Result<Read, SourceError>>>,
-    /// Whether the routes are a new table, of which not all were sent.
-    is_table: bool,
+    table: Table,
     pass: Option<Pass>,
     /// Routes that were sent since all were visible.
     unseen: usize,
@@ -193,7 +203,7 @@ impl StaticRoutes {
             probe: None,
             hops: BTreeMap::new(),
             reading: None,
-            is_table: false,
+            table: Table::Ended,
             pass: None,
             unseen: 0,
         }
@@ -204,7 +214,8 @@ impl StaticRoutes {
         self.id
     }
 
-    /// Replaces the routes, soon where there are many. Those that are not there any more are withdrawn then.
+    /// Replaces the routes, soon where there are many. Those that are not there any more are withdrawn by
+    /// [`StaticRoutes::end_table`].
     ///
     /// # Errors
     /// When one of at most [`AT_ONCE`] routes is not valid, or no thread can be started: nothing changed then. Errors of more
@@ -251,12 +262,12 @@ impl StaticRoutes {
 
     /// Whether routes are being read or taken that take the place of others.
     pub(super) fn is_reading(&self) -> bool {
-        self.reading.is_some() || self.is_table
+        self.reading.is_some() || self.table == Table::Partial
     }
 
     /// Whether routes are to be looked at that may be sent.
     pub(super) fn is_behind(&self) -> bool {
-        (self.is_table || self.pass.is_some()) && self.unseen < MOST_UNSEEN
+        (self.table == Table::Partial || self.pass.is_some()) && self.unseen < MOST_UNSEEN
     }
 
     /// Notes that readers see all routes.
@@ -275,7 +286,7 @@ impl StaticRoutes {
         self.sent = Vec::with_capacity(self.routes.len());
         self.judge(control);
         control.handle(self.id, RouteEvent::StartOfTable);
-        (self.is_table, self.pass) = (true, None);
+        (self.table, self.pass) = (Table::Partial, None);
     }
 
     /// The interfaces that routes wait for, in words; `None` where none does.
@@ -293,9 +304,18 @@ impl StaticRoutes {
         Some(format!("no such interface yet: {}; routes that wait: {routes}", names.join(", ")))
     }
 
+    /// Withdraws the routes of the table before, if the newest one was sent. Returns whether there was one to end.
+    pub(super) fn end_table(&mut self, control: &mut Control) -> bool {
+        let ends = self.table == Table::Sent;
+        if ends {
+            self.table = Table::Ended;
+            control.handle(self.id, RouteEvent::EndOfTable);
+        }
+        ends
+    }
+
     /// Follows links and the state of the next hops, and has those probed that are due; sends routes of a new table until
-    /// `until`, or none without it. Returns how many routes changed, the end of a table counted as one, and whether they are
-    /// those that packets are to follow.
+    /// `until`, or none without it. Returns how many routes changed, and whether they are those that packets are to follow.
     pub(super) fn turn(
         &mut self,
         control: &mut Control,
@@ -329,7 +349,7 @@ impl StaticRoutes {
         let may_send = until.filter(|_| self.unseen < MOST_UNSEEN);
         let again = self.look_again(control, Some(TableFile::until()));
         let sent = if may_send.is_some() { self.send_table(control, may_send) } else { 0 };
-        (again.0 + sent, (again.1 || sent > 0) && !self.is_table)
+        (again.0 + sent, (again.1 || sent > 0) && self.table != Table::Partial)
     }
 
     /// Takes routes that were read, if they are there.
@@ -392,9 +412,9 @@ impl StaticRoutes {
         (taken, is_whole)
     }
 
-    /// Sends routes of a new table, until a time. Returns how many, and one more for the end of the table.
+    /// Sends routes of a new table, until a time. Returns how many, and one more with the last of them.
     fn send_table(&mut self, control: &mut Control, until: Option<Instant>) -> usize {
-        if !self.is_table {
+        if self.table != Table::Partial {
             return 0;
         }
         let before = self.sent.len();
@@ -408,8 +428,7 @@ impl StaticRoutes {
                 pass.left += 1;
             }
         }
-        self.is_table = false;
-        control.handle(self.id, RouteEvent::EndOfTable);
+        self.table = Table::Sent;
         if let Some(what) = self.waiting() {
             warn!(target: "source", "{what}");
         }

@@ -337,6 +337,7 @@ impl Daemon {
         for at in gone.into_iter().rev() {
             self.sources.configured.remove(&mut self.control, at);
         }
+        self.sources.configured.withdraw_replaced(&mut self.control);
         let config = self.settings.config_mut();
         let kernel = config.source.iter().filter(|source| source.kind == "kernel").cloned();
         let others = new.source.iter().filter(|source| source.kind != "kernel").cloned();

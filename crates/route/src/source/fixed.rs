@@ -60,8 +60,8 @@ fn parse_all(spec: &SourceSpec) -> Result<Vec<RouteUpdate>, SourceError> {
     let mut known = HashMap::with_capacity(spec.routes.len());
     for (index, line) in spec.routes.iter().enumerate() {
         let error = |what| {
-            let file = if spec.name.is_empty() { "routes" } else { &spec.name };
-            SourceError::Syntax { place: format!("{file}: route {} `{line}`", index + 1), what }
+            let name = if spec.name.is_empty() { "routes" } else { &spec.name };
+            SourceError::Route { name: name.into(), number: index + 1, line: line.clone(), what }
         };
         let route = parse(line, &spec.links).map_err(error)?;
         if let Some(first) = known.insert(route.key, index) {

@@ -253,6 +253,18 @@ pub enum SourceError {
         /// What is wrong and what would be right.
         what: String,
     },
+    /// A static route that is not valid, or goes not with one before it.
+    #[error("{name}: route {number} `{line}`: {what}")]
+    Route {
+        /// The list of routes.
+        name: String,
+        /// Its place in the list, from 1.
+        number: usize,
+        /// The route as it is written.
+        line: String,
+        /// What is wrong and what would be right.
+        what: String,
+    },
     /// The input is incomplete inside a message.
     #[error("{name}: cut short {at}: {rest}")]
     Truncated {

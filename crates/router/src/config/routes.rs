@@ -1,13 +1,14 @@
 //! Static routes of a configuration, and the files of its sources: what can be checked with the links of a host.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use fingerpost_packet::feature::Mistake as Wrong;
 use fingerpost_route::source::words::nearest;
 use fingerpost_route::source::{SourceError, SourceSpec, line};
 
-use super::mistakes::MOST;
-use super::{Config, readable};
+use super::mistakes::{MOST, line_of};
+use super::{Config, ConfigError, Source, readable};
 
 impl Config {
     /// Fixed routes, one by one, as the source itself will read them, and files that are not there.
@@ -38,20 +39,27 @@ impl Config {
                     break;
                 }
                 if let Some(error) = open(std::slice::from_ref(route)) {
-                    let what = match error {
-                        SourceError::Syntax { what, .. } => format!("`{route}`: {what}"),
-                        error => error.to_string(),
-                    };
-                    wrong.push(Wrong::new(format!("source.{i}.routes.{at}"), what));
+                    wrong.push(wrong_route(i, at, &error));
                 }
             }
             // Each is right by itself: do they go together?
             if wrong.len() == before && !source.routes.is_empty() {
-                let together = open(&source.routes).map(|error| error.to_string());
-                wrong.extend(together.map(|what| Wrong::new(format!("source.{i}.routes"), what)));
+                wrong.extend(open(&source.routes).map(|error| wrong_route(i, 0, &error)));
             }
         }
         wrong
+    }
+
+    /// Why the static routes of one of its sources cannot be taken, with the line of the route in its text.
+    pub(crate) fn route_error(
+        &self,
+        (path, text): (&Path, &str),
+        source: &Source,
+        error: &SourceError,
+    ) -> ConfigError {
+        let index = self.source.iter().position(|other| other == source);
+        let Wrong { at, what, .. } = wrong_route(index.expect("it is one of them"), 0, error);
+        ConfigError { file: path.to_owned(), line: line_of(text, &at), what }
     }
 
     /// A message for each link that static routes name and that is not among `links`: it may still appear.
@@ -72,10 +80,20 @@ impl Config {
     }
 }
 
+/// A mistake in the static routes of the source of this index, of which the routes from `first` on were read.
+fn wrong_route(source: usize, first: usize, error: &SourceError) -> Wrong {
+    let place = format!("source.{source}.routes");
+    match error {
+        SourceError::Route { number, line, what, .. } => {
+            let at = first + number - 1;
+            Wrong::new(format!("{place}.{at}"), format!("`{line}`: {what}"))
+        }
+        error => Wrong::new(place, error.to_string()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
 
     #[test]
@@ -89,6 +107,13 @@ mod tests {
         assert!(said[1].starts_with("r.toml:7: ") && said[1].contains("where to?"), "{said:?}");
         assert_eq!(said.len(), 2);
         assert!(Config::of_text(Path::new("r.toml"), text, None).is_ok());
+        let text = text
+            .replace("10.0.0.1/8", "10.0.0.0/8")
+            .replace("10.2.0.0/16", "192.0.2.0/24 blackhole");
+        let errors = Config::of_text(Path::new("r.toml"), &text, Some(&links)).unwrap_err();
+        let want =
+            "r.toml:5: `10.0.0.0/8 via 192.0.2.1`: 10.0.0.0/8 with metric 0 is route 1 already: ";
+        assert!(errors.len() == 1 && errors[0].to_string().starts_with(want), "{errors:?}");
     }
 
     #[test]

@@ -69,7 +69,7 @@ pub(super) fn learn(options: &RunOptions, listen: bool) -> Result<Learned, Daemo
     let others = config.source.iter().filter(|source| source.kind != "kernel");
     for source in others.filter(|source| listen || source.is_read_once()) {
         let failed = |error| DaemonError::Source { kind: source.kind.clone(), error };
-        configured.feed(&mut control, source).map_err(failed)?;
+        configured.feed(&mut control, source, None).map_err(failed)?;
     }
     let read = configured.read_files(&mut control);
     read.map_err(|(kind, error)| DaemonError::Source { kind, error })?;

@@ -14,7 +14,7 @@ use tracing::warn;
 use super::export::{ExportState, Exporter};
 use super::kernel::KernelSource;
 use super::sessions::{self, Listener, Player, SeatReport, Turn};
-use super::static_routes::{Probes, StaticRoutes};
+use super::static_routes::{Probes, Read, StaticRoutes};
 use super::table_file::TableFile;
 use crate::config::{Listen, Source};
 
@@ -327,7 +327,7 @@ impl Configured {
         self.exporters.values().for_each(Exporter::keep);
     }
 
-    /// Opens a source: begins to read its file, or listens for its peers.
+    /// Opens a source: begins to read its file or its static routes, unless these were read before, or listens for its peers.
     ///
     /// # Errors
     /// When it cannot be opened: nothing changed then. One that breaks off later is used as far as it
@@ -336,6 +336,7 @@ impl Configured {
         &mut self,
         control: &mut Control,
         source: &Source,
+        read: Option<Read>,
     ) -> Result<(), SourceError> {
         let kind = kind_of(source);
         if let Some(settings) = settings(source) {
@@ -363,7 +364,7 @@ impl Configured {
         }
         let id = self.idle.number(control, kind, distance);
         let mut routes = StaticRoutes::new(id);
-        if let Err(error) = routes.set(control, source) {
+        if let Err(error) = routes.set(control, source, read) {
             self.idle.numbers.push((kind.name, distance, id));
             return Err(error);
         }
@@ -382,6 +383,7 @@ impl Configured {
         control: &mut Control,
         at: usize,
         source: &Source,
+        read: Option<Read>,
     ) -> Result<(), SourceError> {
         let fed = &mut self.fed[at];
         match &mut fed.by {
@@ -394,7 +396,7 @@ impl Configured {
             }
             By::File(_, file) => *file = Some(read_file(source)?),
             By::Static(routes) => {
-                routes.set(control, source)?;
+                routes.set(control, source, read)?;
                 self.unexported = true;
             }
         }
@@ -426,7 +428,7 @@ impl Configured {
         at: usize,
         source: &Source,
     ) -> Result<(), SourceError> {
-        self.feed(control, source)?;
+        self.feed(control, source, None)?;
         // Others keep their places.
         let last = self.fed.pop().expect("it was just added");
         self.fed.insert(at, last);
@@ -573,12 +575,12 @@ mod tests {
             let options = ControlOptions { v4, v6, connected_from_addresses: true };
             let mut control = Control::new(options).unwrap();
             let mut configured = Configured::default();
-            configured.feed(&mut control, &fixed(from.clone(), Some(MOVED))).unwrap();
-            configured.feed(&mut control, &fixed(to.clone(), None)).unwrap();
+            configured.feed(&mut control, &fixed(from.clone(), Some(MOVED)), None).unwrap();
+            configured.feed(&mut control, &fixed(to.clone(), None), None).unwrap();
             configured.read_files(&mut control).unwrap();
             control.commit_now(Instant::now()).unwrap();
-            configured.feed_again(&mut control, 0, &fixed(from.clone(), None)).unwrap();
-            configured.feed_again(&mut control, 1, &fixed(to.clone(), Some(MOVED))).unwrap();
+            configured.feed_again(&mut control, 0, &fixed(from.clone(), None), None).unwrap();
+            configured.feed_again(&mut control, 1, &fixed(to.clone(), Some(MOVED)), None).unwrap();
             assert_eq!(configured.withdraw_replaced(&mut control), 0, "one of them is read");
             let has = |control: &Control| control.rib_v4().best(0xc000_0201).is_some();
             let until = Instant::now() + Duration::from_secs(60);

@@ -3,10 +3,11 @@
 //! A path whose link is not there is not used, and a route without another path waits. A link that is made anew has another
 //! number: its routes follow, in one turn where they are few.
 //!
-//! **Many routes.** Up to [`AT_ONCE`] routes are read and sent in the turn that opens the source. More are read by a thread of
-//! their own, and then each turn sends some of them. The routes before stay until the last one of all such sources is sent, as
-//! one may have what another had. Changes of links and next hops are carried out likewise, a part of the routes a turn; a further change begins another round behind the present
-//! route, so that no route waits for good.
+//! **Many routes.** Up to [`AT_ONCE`] routes are read and sent in the turn that opens the source. More are read by
+//! another thread ([`ReadAhead`], or one of their own), and then each turn sends some of them. The routes before stay until the
+//! last one of all such sources is sent, as one may have what another had. Changes of links and next hops are carried out
+//! likewise, a part of the routes a turn; a further change begins another round behind the present route, so that no route
+//! waits for good.
 //!
 //! With liveness a path is used while its link is up and its neighbor replies: the kernel probes it every `probe_ms`, and
 //! reports it as failed after three probes without a reply, `retrans_time_ms` of the link's neighbor table apart (a second,
@@ -103,7 +104,7 @@ impl Links {
 }
 
 /// Routes as the configuration writes them, to be read by any thread.
-struct Lines {
+pub(super) struct Lines {
     source: Source,
     /// Links that there were, and their changes until then.
     links: Vec<(String, u32)>,
@@ -111,7 +112,7 @@ struct Lines {
 }
 
 /// Routes that were read.
-struct Read {
+pub(super) struct Read {
     routes: Vec<RouteUpdate>,
     links: Links,
     /// Next hops to watch.
@@ -122,11 +123,21 @@ struct Read {
 impl Lines {
     fn new(control: &Control, source: &Source) -> Self {
         let links = control.links().map(|(link, _, state)| (state.name.clone(), link)).collect();
-        Self { source: source.clone(), links, looked: control.link_changes() }
+        Self::of(source, links, control.link_changes())
+    }
+
+    /// The routes of a source, by links that there were until so many changes of links.
+    pub(super) fn of(source: &Source, links: Vec<(String, u32)>, looked: u64) -> Self {
+        Self { source: source.clone(), links, looked }
+    }
+
+    /// Whether they are so many that they are not read in a turn of the control thread.
+    pub(super) fn are_many(source: &Source) -> bool {
+        source.routes.len() > AT_ONCE
     }
 
     /// Reads them.
-    fn read(self) -> Result<Read, SourceError> {
+    pub(super) fn read(self) -> Result<Read, SourceError> {
         let Self { source, mut links, looked } = self;
         let named = add_absent_links(&source.routes, &mut links);
         let spec = SourceSpec { routes: source.routes.to_vec(), links, ..SourceSpec::default() };
@@ -146,6 +157,30 @@ impl Lines {
         let hops = probe.map_or_else(BTreeMap::new, |_| hops.collect());
         Ok(Read { routes, links: Links { all: named, looked }, hops, probe })
     }
+}
+
+/// Routes of a configuration that were read before it is the running one, by their sources.
+#[derive(Default)]
+pub(super) struct ReadAhead(Vec<(Source, Read)>);
+
+impl ReadAhead {
+    /// Adds the routes of a source.
+    pub(super) fn add(&mut self, source: Source, read: Read) {
+        self.0.push((source, read));
+    }
+
+    /// The routes of a source, if they were read and not yet taken.
+    pub(super) fn take(&mut self, source: &Source) -> Option<Read> {
+        let at = self.0.iter().position(|(known, _)| known == source)?;
+        Some(self.0.swap_remove(at).1)
+    }
+}
+
+/// Routes that are to take the place of others in a later turn.
+enum Reading {
+    /// A thread reads them.
+    Thread(Receiver<Result<Read, SourceError>>),
+    Done(Box<Read>),
 }
 
 /// Routes that were sent and are looked at again, some a turn. They are gone through as a ring: a change meanwhile has all of
@@ -184,8 +219,8 @@ pub(super) struct StaticRoutes {
     /// Time between two probes; `None` without liveness.
     probe: Option<Duration>,
     hops: BTreeMap<Hop, Watched>,
-    /// The routes that take the place of these, while a thread reads them.
-    reading: Option<Receiver<Result<Read, SourceError>>>,
+    /// The routes that take the place of these.
+    reading: Option<Reading>,
     table: Table,
     pass: Option<Pass>,
     /// Routes that were sent since all were visible.
@@ -214,19 +249,25 @@ impl StaticRoutes {
         self.id
     }
 
-    /// Replaces the routes, soon where there are many. Those that are not there any more are withdrawn by
-    /// [`StaticRoutes::end_table`].
+    /// Replaces the routes, soon where there are many, which are read here unless they were before. Those that are not there
+    /// any more are withdrawn by [`StaticRoutes::end_table`].
     ///
     /// # Errors
     /// When one of at most [`AT_ONCE`] routes is not valid, or no thread can be started: nothing changed then. Errors of more
-    /// routes are logged.
+    /// routes that are read here are logged.
     pub(super) fn set(
         &mut self,
         control: &mut Control,
         source: &Source,
+        read: Option<Read>,
     ) -> Result<(), SourceError> {
+        if let Some(read) = read {
+            // In the next turn: until then the change may be taken back.
+            self.reading = Some(Reading::Done(Box::new(read)));
+            return Ok(());
+        }
         let lines = Lines::new(control, source);
-        if source.routes.len() <= AT_ONCE {
+        if !Lines::are_many(source) {
             let read = lines.read()?;
             self.reading = None;
             self.take(control, read);
@@ -242,7 +283,7 @@ impl StaticRoutes {
         });
         let failed = |error| SourceError::io("static routes", &error);
         started.map_err(failed)?;
-        self.reading = Some(reading);
+        self.reading = Some(Reading::Thread(reading));
         Ok(())
     }
 
@@ -251,8 +292,12 @@ impl StaticRoutes {
     /// # Errors
     /// When they are not valid: those before stay.
     pub(super) fn take_all(&mut self, control: &mut Control) -> Result<(), SourceError> {
-        if let Some(reading) = self.reading.take() {
-            let read = reading.recv().unwrap_or_else(|_| Err(broke_off()))?;
+        let read = match self.reading.take() {
+            None => None,
+            Some(Reading::Done(read)) => Some(*read),
+            Some(Reading::Thread(read)) => Some(read.recv().unwrap_or_else(|_| Err(broke_off()))?),
+        };
+        if let Some(read) = read {
             self.take(control, read);
         }
         self.look_again(control, None);
@@ -354,16 +399,21 @@ impl StaticRoutes {
 
     /// Takes routes that were read, if they are there.
     fn take_read(&mut self, control: &mut Control) {
-        let Some(reading) = &self.reading else { return };
-        let read = match reading.try_recv() {
-            Err(TryRecvError::Empty) => return,
-            Err(TryRecvError::Disconnected) => Err(broke_off()),
-            Ok(read) => read,
+        let read = match self.reading.take() {
+            None => return,
+            Some(Reading::Done(read)) => Ok(*read),
+            Some(Reading::Thread(thread)) => match thread.try_recv() {
+                Err(TryRecvError::Empty) => {
+                    self.reading = Some(Reading::Thread(thread));
+                    return;
+                }
+                Err(TryRecvError::Disconnected) => Err(broke_off()),
+                Ok(read) => read,
+            },
         };
-        self.reading = None;
         match read {
             Ok(read) => self.take(control, read),
-            // They were checked with the configuration.
+            // They ran before: a rollback.
             Err(error) => {
                 warn!(target: "source", "the static routes before stay: {error}");
             }
@@ -610,12 +660,12 @@ mod tests {
     #[test]
     fn few_routes_are_there_at_once_and_many_in_turns() {
         let mut lab = Lab::new();
-        lab.routes.set(&mut lab.control, &source(AT_ONCE, "192.0.2.1")).unwrap();
+        lab.routes.set(&mut lab.control, &source(AT_ONCE, "192.0.2.1"), None).unwrap();
         let waits = AT_ONCE.div_ceil(10);
         assert!(!lab.routes.is_reading());
         assert_eq!(lab.has(), AT_ONCE - waits, "those over no interface");
 
-        lab.routes.set(&mut lab.control, &source(MANY, "192.0.2.2")).unwrap();
+        lab.routes.set(&mut lab.control, &source(MANY, "192.0.2.2"), None).unwrap();
         assert_eq!(lab.has(), AT_ONCE - waits, "those before stay");
         lab.wait_for_thread();
         assert_eq!(lab.turn(false), (0, false), "sources are held");
@@ -644,7 +694,7 @@ mod tests {
     #[test]
     fn the_last_route_follows_while_something_changes_each_turn() {
         let mut lab = Lab::new();
-        lab.routes.set(&mut lab.control, &source(AT_ONCE, "192.0.2.1")).unwrap();
+        lab.routes.set(&mut lab.control, &source(AT_ONCE, "192.0.2.1"), None).unwrap();
         lab.link(7);
         let moved = lab.routes.links.follow(&lab.control);
         assert_eq!(moved.len(), 1);
@@ -665,10 +715,10 @@ mod tests {
     #[test]
     fn routes_that_are_replaced_while_they_are_read_are_never_sent() {
         let mut lab = Lab::new();
-        lab.routes.set(&mut lab.control, &source(AT_ONCE, "192.0.2.1")).unwrap();
+        lab.routes.set(&mut lab.control, &source(AT_ONCE, "192.0.2.1"), None).unwrap();
         let has = lab.has();
-        lab.routes.set(&mut lab.control, &source(MANY, "192.0.2.2")).unwrap();
-        lab.routes.set(&mut lab.control, &source(AT_ONCE, "192.0.2.1")).unwrap();
+        lab.routes.set(&mut lab.control, &source(MANY, "192.0.2.2"), None).unwrap();
+        lab.routes.set(&mut lab.control, &source(AT_ONCE, "192.0.2.1"), None).unwrap();
         assert!(!lab.routes.is_reading());
         assert_eq!((lab.turn(true), lab.has()), ((0, false), has));
     }

@@ -23,6 +23,7 @@ use crate::daemon::features::{Prepared, let_go};
 use crate::daemon::lasting::Before;
 use crate::daemon::route_changes::{RouteChanges, lines};
 use crate::daemon::sources::{Configured, Sources};
+use crate::daemon::static_routes::{Lines, ReadAhead};
 use crate::log;
 
 /// Start of the names of items that are algorithms, in the list of changes.
@@ -75,6 +76,8 @@ pub(super) struct Running {
     /// Sources that feed the control side.
     fed: Vec<Source>,
     kernel_routes: bool,
+    /// Changes of links until its reader had them.
+    link_changes: u64,
 }
 
 impl View<'_> {
@@ -85,6 +88,7 @@ impl View<'_> {
             config: self.settings.config().clone(),
             fed: self.sources.configured.fed.iter().map(|fed| fed.source.clone()).collect(),
             kernel_routes: self.sources.kernel.routes(),
+            link_changes: self.control.link_changes(),
         }
     }
 
@@ -104,7 +108,7 @@ impl Daemon {
         ready: Option<Ready>,
     ) -> Result<ConfigApplied, ApiError> {
         let now = Instant::now();
-        let Some(Ready { config: new, features, routes }) = ready else {
+        let Some(Ready { config: new, features, routes, mut read }) = ready else {
             let error = ApiError::new(Code::Refused, "it was not read before: try again");
             return Err(self.keep_record(wanted, error));
         };
@@ -113,6 +117,7 @@ impl Daemon {
         let fits = |()| self.graph.features.fits(&new, running, features.as_ref());
         if let Err(error) = checked.and_then(fits) {
             features.into_iter().for_each(Prepared::let_go);
+            let_go((new, routes, read));
             return Err(self.keep_record(wanted, error));
         }
         let mut before = Before {
@@ -123,10 +128,11 @@ impl Daemon {
             routes,
         };
         let redefined = redefined(&before.config, &new);
-        let changes = match self.change_to(&new, features, Failing::Refused, &mut before.routes) {
+        let found = (&mut before.routes, &mut read);
+        let changes = match self.change_to(&new, features, Failing::Refused, found) {
             Ok(changes) => changes,
             Err(error) => {
-                let_go((new, before));
+                let_go((new, before, read));
                 return Err(self.keep_record(wanted, error));
             }
         };
@@ -193,7 +199,7 @@ impl Daemon {
         new: &Config,
         features: Option<Prepared>,
         failing: Failing,
-        routes: &mut RouteChanges,
+        (routes, read): (&mut RouteChanges, &mut ReadAhead),
     ) -> Result<Vec<ConfigChange>, ApiError> {
         let mut changes = self.view().running().changes(new, routes);
         // What can be refused comes first.
@@ -204,7 +210,7 @@ impl Daemon {
             }
             planned => planned?,
         };
-        if let Err(error) = self.change_sources(new, failing) {
+        if let Err(error) = self.change_sources(new, failing, read) {
             planned.into_iter().for_each(|(prepared, _)| self.refuse_features(prepared));
             return Err(error);
         }
@@ -290,20 +296,30 @@ impl Daemon {
     }
 
     /// Goes over to the sources of a configuration. One that cannot be opened is reported, or all are as before.
-    fn change_sources(&mut self, new: &Config, failing: Failing) -> Result<(), ApiError> {
+    fn change_sources(
+        &mut self,
+        new: &Config,
+        failing: Failing,
+        read: &mut ReadAhead,
+    ) -> Result<(), ApiError> {
         let (mut gone, mut done) = (Vec::new(), Vec::new());
         for step in self.view().running().steps(new) {
             let Sources { configured, .. } = &mut self.sources;
             let before = |configured: &Configured, at: usize| configured.fed[at].source.clone();
             // New routes are added before old ones are deleted: packets find a route at any moment.
             let (fed, undo) = match step {
-                Step::New(source) => (configured.feed(&mut self.control, &source), Undo::Remove),
+                Step::New(source) => {
+                    let read = read.take(&source);
+                    (configured.feed(&mut self.control, &source, read), Undo::Remove)
+                }
                 Step::Again(at, source) => {
                     let undo = Undo::Again(at, before(configured, at));
-                    (configured.feed_again(&mut self.control, at, &source), undo)
+                    let read = read.take(&source);
+                    (configured.feed_again(&mut self.control, at, &source, read), undo)
                 }
                 Step::Swap(at, source) => {
-                    let fed = configured.feed(&mut self.control, &source);
+                    let read = read.take(&source);
+                    let fed = configured.feed(&mut self.control, &source, read);
                     // Without another one in its place it stays.
                     if fed.is_ok() {
                         gone.push(at);
@@ -354,7 +370,7 @@ impl Daemon {
                 configured.remove(control, configured.fed.len() - 1);
                 return;
             }
-            Undo::Again(at, source) => configured.feed_again(control, at, &source),
+            Undo::Again(at, source) => configured.feed_again(control, at, &source, None),
             Undo::Reopen(at, source) => configured.reopen(control, at, &source),
             Undo::Insert(at, source) => configured.insert(control, at, &source),
         };
@@ -379,8 +395,8 @@ impl Daemon {
     pub(super) fn roll_back(&mut self, reason: &str) -> Result<ConfigApplied, ApiError> {
         let (number, after, mut before) = self.settings.lasting.roll_back(reason)?;
         let prepared = self.graph.features.prepared(&before.config, before.states);
-        let routes = &mut before.routes;
-        let changes = self.change_to(&before.config, prepared, Failing::Reported, routes)?;
+        let found = (&mut before.routes, &mut ReadAhead::default());
+        let changes = self.change_to(&before.config, prepared, Failing::Reported, found)?;
         self.restore_changes(before.changes);
         self.make(before.neighbors);
         let_go((before.config, before.routes));
@@ -449,6 +465,31 @@ impl Running {
             }
         }
         Ok((new, changes))
+    }
+
+    /// Reads the static routes of sources of another configuration that have many and differ from those that run: an error is
+    /// one of the whole change.
+    pub(super) fn read_routes(
+        &self,
+        new: &Config,
+        text: &ConfigText,
+    ) -> Result<ReadAhead, ApiError> {
+        let mut read = ReadAhead::default();
+        for step in self.steps(new) {
+            let (Step::New(source) | Step::Again(_, source) | Step::Swap(_, source)) = step else {
+                continue;
+            };
+            if Lines::are_many(&source) {
+                let lines = Lines::of(&source, self.reader.links.clone(), self.link_changes);
+                let routes = lines.read().map_err(|error| {
+                    let file = (Path::new(&text.file), &*text.text);
+                    let error = new.route_error(file, &source, &error);
+                    ApiError::at(Code::Refused, &error.place(), error.what())
+                })?;
+                read.add(source, routes);
+            }
+        }
+        Ok(read)
     }
 
     fn changes(&self, new: &Config, routes: &mut RouteChanges) -> Vec<ConfigChange> {
@@ -683,6 +724,38 @@ fn settings(source: &Source) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn static_routes_that_cannot_be_taken_are_an_error_of_the_whole_change() {
+        let running = Running {
+            reader: ConfigReader { links: Vec::new(), said: Said::default() },
+            config: Config::default(),
+            fed: Vec::new(),
+            kernel_routes: true,
+            link_changes: 0,
+        };
+        let line = |n: usize| format!("\"10.{}.{}.0/24 via 192.0.2.1\",\n", n / 256, n % 256);
+        let text = |numbers: &[usize]| ConfigText {
+            file: "r.toml".to_owned(),
+            text: format!(
+                "[[source]]\nkind = \"fixed\"\nroutes = [\n{}]\n",
+                numbers.iter().copied().map(line).collect::<String>()
+            ),
+        };
+        // Without links, so that only this reads the routes.
+        let read = |text: &ConfigText| {
+            let config = Config::of_text(Path::new("r.toml"), &text.text, None).unwrap();
+            let source = config.source[0].clone();
+            running.read_routes(&config, text).map(|mut read| read.take(&source).is_some())
+        };
+        let mut numbers: Vec<usize> = (0..5000).collect();
+        assert_eq!(read(&text(&numbers)), Ok(true));
+        numbers[4321] = 7;
+        let error = read(&text(&numbers)).unwrap_err();
+        assert_eq!((error.code, error.place.as_deref()), (Code::Refused, Some("r.toml:4325")));
+        let want = "`10.0.7.0/24 via 192.0.2.1`: 10.0.7.0/24 with metric 0 is route 8 already: ";
+        assert!(error.message.starts_with(want), "{}", error.message);
+    }
 
     #[test]
     fn a_change_of_a_cluster_names_its_keys() {

@@ -22,6 +22,7 @@ use crate::api::source_filters::{
 use crate::config::Config;
 use crate::daemon::features::Prepared;
 use crate::daemon::route_changes::RouteChanges;
+use crate::daemon::static_routes::ReadAhead;
 
 /// What a job prepares for a change of the configuration; empty until it is done.
 pub(in crate::daemon) type Preparing = Arc<Mutex<Option<Ready>>>;
@@ -32,6 +33,7 @@ pub(in crate::daemon) struct Ready {
     pub(super) features: Option<Prepared>,
     /// Differences of its static routes from those that ran then.
     pub(super) routes: RouteChanges,
+    pub(super) read: ReadAhead,
 }
 
 impl View<'_> {
@@ -94,7 +96,7 @@ impl View<'_> {
 }
 
 impl Daemon {
-    /// Reads another configuration, compares its static routes and makes its features: each may take long.
+    /// Reads another configuration, reads and compares its static routes and makes its features: each may take long.
     pub(super) fn prepare(&mut self, text: ConfigText) -> Preparation {
         let running = self.view().running();
         let beside = self.graph.features.beside(self.settings.config());
@@ -102,8 +104,9 @@ impl Daemon {
         let session = self.requests.preparations.open(preparing.clone());
         let job: Job<()> = Box::new(move || {
             let (config, routes) = running.read(&text)?;
+            let read = running.read_routes(&config, &text)?;
             let features = beside.prepare(&config.features)?;
-            let ready = Ready { config, features, routes };
+            let ready = Ready { config, features, routes, read };
             *preparing.lock().unwrap_or_else(PoisonError::into_inner) = Some(ready);
             Ok(())
         });

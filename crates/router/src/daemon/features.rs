@@ -4,7 +4,6 @@
 //! here takes no longer than planning a graph.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use fingerpost_io::xdp::forward::Forwarder;
 use fingerpost_packet::feature::acl::AccessLists;
@@ -15,11 +14,9 @@ use fingerpost_route::netlink::errno::without_number;
 use fingerpost_route::{Control, PortTable};
 
 use super::DaemonError;
+use super::free::free_later;
 use crate::api::error::{ApiError, Code};
 use crate::config::Config;
-
-/// Longer than workers need to take over a graph.
-const LONGEST_ROUND: Duration = Duration::from_secs(2);
 
 /// Features of the running configuration.
 pub(super) struct Features {
@@ -93,7 +90,7 @@ impl Prepared {
 
     /// They will not be the running ones.
     pub(super) fn let_go(self) {
-        let_go(self.made);
+        free_later(self.made);
     }
 }
 
@@ -210,20 +207,9 @@ impl Features {
         self.ports = None;
         let mut messages = self.note(unshared);
         messages.extend(self.follow_ports(control));
-        let_go(old);
+        free_later(old);
         (wanted, messages)
     }
-}
-
-/// Workers leave the old graph within a round. The last holder of lists of millions of prefixes, or of a hundred thousand
-/// routes, frees them, which takes a while, so that is to be neither a worker nor the daemon's thread.
-pub(super) fn let_go<T: Send + 'static>(old: T) {
-    let last = move || {
-        std::thread::sleep(LONGEST_ROUND);
-        drop(old);
-    };
-    // Without a thread they are freed at once.
-    let _ = std::thread::Builder::new().name("fingerpost-free".into()).spawn(last);
 }
 
 #[cfg(test)]

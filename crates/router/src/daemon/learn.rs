@@ -71,7 +71,7 @@ pub(super) fn learn(options: &RunOptions, listen: bool) -> Result<Learned, Daemo
         let failed = |error| DaemonError::Source { kind: source.kind.clone(), error };
         configured.feed(&mut control, source, None).map_err(failed)?;
     }
-    let read = configured.read_files(&mut control);
+    let read = configured.take_all(&mut control);
     read.map_err(|(kind, error)| DaemonError::Source { kind, error })?;
     let command = control.add_source(COMMAND_SOURCE, COMMAND_DISTANCE);
     let static_neighbors = config.neighbor.iter().map(|neighbor| neighbor.placed().into());

@@ -25,6 +25,7 @@ mod egress;
 mod error;
 mod export;
 mod features;
+mod free;
 mod graph;
 mod journal;
 mod kernel;

@@ -229,10 +229,7 @@ impl Configured {
     ///
     /// # Errors
     /// When static routes are not valid, with the kind of their source.
-    pub(super) fn read_files(
-        &mut self,
-        control: &mut Control,
-    ) -> Result<(), (String, SourceError)> {
+    pub(super) fn take_all(&mut self, control: &mut Control) -> Result<(), (String, SourceError)> {
         for fed in &mut self.fed {
             match &mut fed.by {
                 By::File(id, file) => {
@@ -577,7 +574,7 @@ mod tests {
             let mut configured = Configured::default();
             configured.feed(&mut control, &fixed(from.clone(), Some(MOVED)), None).unwrap();
             configured.feed(&mut control, &fixed(to.clone(), None), None).unwrap();
-            configured.read_files(&mut control).unwrap();
+            configured.take_all(&mut control).unwrap();
             control.commit_now(Instant::now()).unwrap();
             configured.feed_again(&mut control, 0, &fixed(from.clone(), None), None).unwrap();
             configured.feed_again(&mut control, 1, &fixed(to.clone(), Some(MOVED)), None).unwrap();

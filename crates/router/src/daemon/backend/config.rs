@@ -19,7 +19,8 @@ use crate::api::model::{AlgorithmChange, ConfigChange, ConfigText};
 use crate::api::saved::Subject;
 use crate::config::{Cluster, Config, Interface, Source};
 use crate::daemon::Said;
-use crate::daemon::features::{Prepared, let_go};
+use crate::daemon::features::Prepared;
+use crate::daemon::free::free_later;
 use crate::daemon::lasting::Before;
 use crate::daemon::route_changes::{RouteChanges, lines};
 use crate::daemon::sources::{Configured, Sources};
@@ -117,7 +118,7 @@ impl Daemon {
         let fits = |()| self.graph.features.fits(&new, running, features.as_ref());
         if let Err(error) = checked.and_then(fits) {
             features.into_iter().for_each(Prepared::let_go);
-            let_go((new, routes, read));
+            free_later((new, routes, read));
             return Err(self.keep_record(wanted, error));
         }
         let mut before = Before {
@@ -132,7 +133,7 @@ impl Daemon {
         let changes = match self.change_to(&new, features, Failing::Refused, found) {
             Ok(changes) => changes,
             Err(error) => {
-                let_go((new, before, read));
+                free_later((new, before, read));
                 return Err(self.keep_record(wanted, error));
             }
         };
@@ -151,7 +152,7 @@ impl Daemon {
         let confirm = match wanted.confirm_s {
             Some(seconds) => Some((seconds, before)),
             None => {
-                let_go(before);
+                free_later(before);
                 None
             }
         };
@@ -358,7 +359,7 @@ impl Daemon {
         let kernel = config.source.iter().filter(|source| source.kind == "kernel").cloned();
         let others = new.source.iter().filter(|source| source.kind != "kernel").cloned();
         let sources = kernel.chain(others).collect();
-        let_go(std::mem::replace(&mut config.source, sources));
+        free_later(std::mem::replace(&mut config.source, sources));
         Ok(())
     }
 
@@ -399,7 +400,7 @@ impl Daemon {
         let changes = self.change_to(&before.config, prepared, Failing::Reported, found)?;
         self.restore_changes(before.changes);
         self.make(before.neighbors);
-        let_go((before.config, before.routes));
+        free_later((before.config, before.routes));
         let words = format!("configuration {number} is rolled back, {after} runs again: {reason}");
         self.note_configuration(number, "rolled_back", reason, words);
         Ok(ConfigApplied { number: after, changes, confirm_s: None })
@@ -410,7 +411,7 @@ impl Daemon {
         let (mut entry, before) = self.settings.lasting.confirm()?;
         let redefined = redefined(&before.config, self.settings.config());
         self.settings.lasting.forget_saved(&redefined);
-        let_go(before);
+        free_later(before);
         entry.running = true;
         let words = format!("configuration {} is confirmed, by {by}", entry.number);
         self.note_configuration(entry.number, "confirmed", &format!("by {by}"), words);

@@ -115,7 +115,7 @@ impl Daemon {
         }
         drop(self.requests.verifications.close_dropped());
         for preparing in self.requests.preparations.close_dropped() {
-            features::prepared(&preparing).into_iter().for_each(super::features::let_go);
+            features::prepared(&preparing).into_iter().for_each(super::free::free_later);
         }
         if !self.requests.traces.close_dropped().is_empty() {
             trace::disarm(&self.workers);

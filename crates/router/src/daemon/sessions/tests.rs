@@ -71,14 +71,19 @@ impl Lab {
         UnixStream::connect(&self.path).unwrap()
     }
 
-    /// A peer that returns after its table and sends nothing.
-    fn returned_silent(&mut self) -> UnixStream {
+    /// A peer whose table of one route is complete.
+    fn peer_with_table(&mut self) -> UnixStream {
         let mut peer = self.peer();
         peer.write_all(&frame(route::NEW, 1)).unwrap();
         self.turn(NOW);
         self.turn(NOW);
         self.turn(SWEEP);
-        drop(peer);
+        peer
+    }
+
+    /// A peer that returns after its table and sends nothing.
+    fn returned_silent(&mut self) -> UnixStream {
+        drop(self.peer_with_table());
         self.turn(NOW);
         let silent = self.peer();
         self.turn(NOW);
@@ -370,11 +375,7 @@ fn routes_of_a_peer_are_bounded() {
     // In a session without a refusal they do not.
     drop(peer);
     lab.turn(NOW);
-    let mut peer = lab.peer();
-    peer.write_all(&frame(route::NEW, 1)).unwrap();
-    lab.turn(NOW);
-    lab.turn(NOW);
-    lab.turn(SWEEP);
+    let mut peer = lab.peer_with_table();
     assert!(lab.listener.mirrored(&lab.control).is_some());
     peer.write_all(&[2, 3, 4].map(|n| frame(route::NEW, n)).concat()).unwrap();
     lab.turn(NOW);
@@ -401,11 +402,7 @@ fn a_refused_route_of_one_peer_counts_beside_a_complete_table_of_another() {
     // It counts until its session ends.
     drop(peers);
     lab.turn(NOW);
-    let mut peer = lab.peer();
-    peer.write_all(&frame(route::NEW, 1)).unwrap();
-    lab.turn(NOW);
-    lab.turn(NOW);
-    lab.turn(SWEEP);
+    let _peer = lab.peer_with_table();
     assert!(lab.listener.mirrored(&lab.control).is_some());
 }
 

@@ -18,7 +18,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -31,6 +31,7 @@ use fingerpost_packet::handler::control_socket::{
 use fingerpost_packet::{Handlers, OpenPolicy};
 
 use crate::api::socket::{Claimed, SocketError};
+use crate::bell::Bell;
 use crate::{privilege, sys};
 
 /// Clients of a socket at one time.
@@ -160,11 +161,18 @@ pub(crate) enum ListenError {
     Start(#[from] io::Error),
 }
 
+/// What wakes the server's thread up.
+#[derive(Debug)]
+struct Wake {
+    bell: Bell,
+    /// It is to end.
+    ends: AtomicBool,
+}
+
 /// A running server. It ends when this is dropped, with all its clients.
 #[derive(Debug)]
 pub(crate) struct ControlServer {
-    /// The other end wakes the server up; its close ends it.
-    wake: Option<UnixStream>,
+    wake: Arc<Wake>,
     thread: Option<JoinHandle<()>>,
     /// Where it is: `127.0.0.1:1234`, or a path.
     place: String,
@@ -195,16 +203,15 @@ impl ControlServer {
                 (Listener::Tcp(listener), place, None)
             }
         };
-        let (wake, woken) = UnixStream::pair()?;
-        wake.set_nonblocking(true)?;
-        woken.set_nonblocking(true)?;
-        let clients = wake.try_clone()?;
+        let (bell, woken) = Bell::pair()?;
+        let wake = Arc::new(Wake { bell, ends: AtomicBool::new(false) });
+        let wakes = Arc::clone(&wake);
         let serve = move || {
             privilege::keep_nothing();
-            Serving::new(listener, options, service, clients).run(&woken);
+            Serving::new(listener, options, service, wakes).run(&woken);
         };
         let thread = std::thread::Builder::new().name("fingerpost-control".into()).spawn(serve)?;
-        Ok(Self { wake: Some(wake), thread: Some(thread), place, claimed })
+        Ok(Self { wake, thread: Some(thread), place, claimed })
     }
 
     /// Its TCP port; `None` of a Unix socket.
@@ -222,10 +229,8 @@ impl ControlServer {
 
 impl Drop for ControlServer {
     fn drop(&mut self) {
-        if let Some(wake) = self.wake.take() {
-            // It is open: nothing else shuts it down.
-            let _ = wake.shutdown(Shutdown::Both);
-        }
+        self.wake.ends.store(true, SeqCst);
+        self.wake.bell.ring();
         if let Some(thread) = self.thread.take() {
             // A server that failed has printed its error.
             let _ = thread.join();
@@ -306,7 +311,7 @@ struct Serving {
     listener: Listener,
     options: SessionOptions,
     service: Service,
-    wake: Arc<UnixStream>,
+    wake: Arc<Wake>,
     places: Arc<Places>,
     clients: Vec<Connected>,
 }
@@ -325,22 +330,21 @@ struct Connected {
 }
 
 impl Serving {
-    fn new(
-        listener: Listener,
-        options: SessionOptions,
-        service: Service,
-        wake: UnixStream,
-    ) -> Self {
-        let (wake, places) = (Arc::new(wake), Arc::default());
+    fn new(listener: Listener, options: SessionOptions, service: Service, wake: Arc<Wake>) -> Self {
+        let places = Arc::default();
         Self { listener, options, service, wake, places, clients: Vec::new() }
     }
 
-    /// Runs until the other end of `woken` is shut down.
-    fn run(mut self, woken: &UnixStream) {
+    /// Runs until it is to end, for which `woken` rings, too.
+    fn run(mut self, woken: &Bell) {
         let day = Duration::from_secs(24 * 3600);
-        while !told_to_stop(woken) {
+        loop {
+            woken.silence();
+            if self.wake.ends.load(SeqCst) {
+                break;
+            }
             self.clients.retain(|client| !client.thread.is_finished());
-            let all = [woken.as_raw_fd(), self.listener.fd()];
+            let all = [woken.fd(), self.listener.fd()];
             let room = self.places.all.load(SeqCst) < CLIENTS;
             sys::poll(if room { &all } else { &all[..1] }, day);
             if !room {
@@ -403,7 +407,7 @@ struct End {
     places: Arc<Places>,
     /// Which place it has.
     reads: bool,
-    wake: Arc<UnixStream>,
+    wake: Arc<Wake>,
 }
 
 impl Drop for End {
@@ -412,21 +416,7 @@ impl Drop for End {
         let _ = self.stream.shutdown(Shutdown::Both);
         self.places.readers.fetch_sub(usize::from(self.reads), SeqCst);
         self.places.all.fetch_sub(1, SeqCst);
-        // A pipe that is full wakes it, too.
-        let _ = (&*self.wake).write(&[0]);
-    }
-}
-
-/// Takes what woke the server; whether it was the end.
-fn told_to_stop(mut woken: &UnixStream) -> bool {
-    let mut bytes = [0; 64];
-    loop {
-        match woken.read(&mut bytes) {
-            Ok(0) => return true,
-            Ok(_) => {}
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(_) => return false,
-        }
+        self.wake.bell.ring();
     }
 }
 

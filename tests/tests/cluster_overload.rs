@@ -81,7 +81,7 @@ fn one_output_for_all_inputs_is_full_and_shared() {
         assert!((share / twice * 3.0 - 1.0).abs() <= most, "{shares:?}, {most:.3} apart at most");
     }
     // Links to the node of the hot output are offered 1.3 of their rate, and drop the rest. A packet to another output is lost there
-    // if it deviates over that node, which one in N does under plain VLB: that loses 5.8 %. 1.7 to 2.3 % were measured.
+    // if it deviates over that node, which one in N does under plain VLB: that loses 5.8 % at least. 1.7 to 2.3 % were measured.
     let vlb = (1.0 - 1.0 / offered_link) / NODES as f64;
     assert!(
         offered_link > 1.0 && others.lost() as f64 <= vlb * others.sent as f64,

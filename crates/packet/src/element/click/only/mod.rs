@@ -71,7 +71,6 @@ pub(crate) mod toy_tcp;
 pub(crate) mod truncate;
 pub(crate) mod unqueues;
 
-pub use crate::element::click::source::set_frame_bytes;
 pub use crate::element::support::{console, time};
 use crate::graph::ElementClass;
 

@@ -192,7 +192,7 @@ impl Configured {
                     }
                 }
                 By::Static(routes) => {
-                    let is_next = routes.is_reading() && std::mem::take(&mut takes_routes);
+                    let is_next = routes.is_read() && std::mem::take(&mut takes_routes);
                     let until = is_next.then(TableFile::until);
                     let (changed, whole) = routes.turn(control, now, probes, until);
                     *unexported |= whole;
@@ -257,8 +257,9 @@ impl Configured {
     }
 
     /// Withdraws static routes that were replaced, once all static routes that replace others are sent: a prefix that moves
-    /// from one source to another has a route at any moment. Withdraws the routes of sources that were taken away once no
-    /// file is read any more, either. Returns how many tables of static routes have ended.
+    /// from one source to another has a route at any moment. Also withdraws the routes of sources that were taken away, once
+    /// neither files nor static routes are being read. Belongs at the end of a change: in the midst of one, routes that later
+    /// steps replace or restore would be withdrawn. Returns how many tables of static routes have ended.
     pub(super) fn withdraw_replaced(&mut self, control: &mut Control) -> usize {
         let mut ended = 0;
         if !self.static_routes().any(StaticRoutes::is_reading) {
@@ -411,7 +412,7 @@ impl Configured {
         at: usize,
         source: &Source,
     ) -> Result<(), SourceError> {
-        self.remove(control, at);
+        self.remove(at);
         self.insert(control, at, source)
     }
 
@@ -432,8 +433,8 @@ impl Configured {
         Ok(())
     }
 
-    /// Takes a source away with its routes; these stay while a file is read.
-    pub(super) fn remove(&mut self, control: &mut Control, at: usize) {
+    /// Takes a source away; [`Configured::withdraw_replaced`] withdraws its routes.
+    pub(super) fn remove(&mut self, at: usize) {
         let Fed { source, by } = self.fed.remove(at);
         let kind = kind_of(&source);
         let distance = source.distance.unwrap_or(kind.distance);
@@ -447,7 +448,6 @@ impl Configured {
         };
         let leaving = ids.into_iter().map(|id| Leaving { kind: kind.name, distance, id });
         self.leaving.extend(leaving);
-        self.withdraw_replaced(control);
     }
 
     /// Whether the source of this number was taken away.
@@ -562,16 +562,35 @@ mod tests {
         Config::of_text(Path::new("r.toml"), &text, None).unwrap().source.remove(0)
     }
 
+    fn control() -> Control {
+        let (v4, v6) = (v4().collect(), v6().collect());
+        Control::new(ControlOptions { v4, v6, connected_from_addresses: true }).unwrap()
+    }
+
+    /// Takes all that is read, in turns, after each of which the address has a route.
+    fn has_a_route_at_any_moment(configured: &mut Configured, control: &mut Control, address: u32) {
+        let until = Instant::now() + Duration::from_secs(60);
+        while configured.is_reading() {
+            let now = Instant::now();
+            assert!(now < until && control.rib_v4().best(address).is_some());
+            configured.turn(control, now, &mut Probes::default());
+            control.commit_now(now).unwrap();
+            for fed in &mut configured.fed {
+                if let By::Static(routes) = &mut fed.by {
+                    routes.all_seen();
+                }
+            }
+        }
+        assert!(control.rib_v4().best(address).is_some());
+    }
+
     #[test]
     fn a_prefix_that_moves_between_static_sources_has_a_route_at_any_moment() {
         const MOVED: &str = "192.0.2.0/24";
         let (few, many, more) = (0..9, 1000..6000, 10_000..20_000);
         for (from, to) in [(many.clone(), more.clone()), (more, many.clone()), (few.clone(), many)]
         {
-            let (v4, v6) = (v4().collect(), v6().collect());
-            let options = ControlOptions { v4, v6, connected_from_addresses: true };
-            let mut control = Control::new(options).unwrap();
-            let mut configured = Configured::default();
+            let (mut control, mut configured) = (control(), Configured::default());
             configured.feed(&mut control, &fixed(from.clone(), Some(MOVED)), None).unwrap();
             configured.feed(&mut control, &fixed(to.clone(), None), None).unwrap();
             configured.take_all(&mut control).unwrap();
@@ -579,21 +598,26 @@ mod tests {
             configured.feed_again(&mut control, 0, &fixed(from.clone(), None), None).unwrap();
             configured.feed_again(&mut control, 1, &fixed(to.clone(), Some(MOVED)), None).unwrap();
             assert_eq!(configured.withdraw_replaced(&mut control), 0, "one of them is read");
-            let has = |control: &Control| control.rib_v4().best(0xc000_0201).is_some();
-            let until = Instant::now() + Duration::from_secs(60);
-            while configured.is_reading() {
-                let now = Instant::now();
-                assert!(now < until && has(&control));
-                configured.turn(&mut control, now, &mut Probes::default());
-                control.commit_now(now).unwrap();
-                for fed in &mut configured.fed {
-                    if let By::Static(routes) = &mut fed.by {
-                        routes.all_seen();
-                    }
-                }
-            }
-            assert!(has(&control));
+            has_a_route_at_any_moment(&mut configured, &mut control, 0xc000_0201);
             assert_eq!(control.rib_v4().candidates(), from.len() + to.len() + 1);
         }
+    }
+
+    #[test]
+    fn a_refused_change_withdraws_no_static_route_that_ran() {
+        let (mut control, mut configured) = (control(), Configured::default());
+        configured.feed(&mut control, &fixed(1000..6000, None), None).unwrap();
+        configured.take_all(&mut control).unwrap();
+        control.commit_now(Instant::now()).unwrap();
+        // Few routes in the place of many, and a further source: both are taken back, the last one first.
+        configured.feed_again(&mut control, 0, &fixed(0..9, None), None).unwrap();
+        configured.feed(&mut control, &fixed(20..30, None), None).unwrap();
+        configured.remove(1);
+        configured.feed_again(&mut control, 0, &fixed(1000..6000, None), None).unwrap();
+        assert_eq!(configured.withdraw_replaced(&mut control), 0, "they are read again");
+        control.commit_now(Instant::now()).unwrap();
+        // 10.3.232.0/24, the first one.
+        has_a_route_at_any_moment(&mut configured, &mut control, 0x0a03_e801);
+        assert_eq!(control.rib_v4().candidates(), 5000);
     }
 }

@@ -310,6 +310,11 @@ impl StaticRoutes {
         self.reading.is_some() || self.table == Table::Partial
     }
 
+    /// Whether there are routes to send that were read.
+    pub(super) fn is_read(&self) -> bool {
+        self.table == Table::Partial || matches!(self.reading, Some(Reading::Done(_)))
+    }
+
     /// Whether routes are to be looked at that may be sent.
     pub(super) fn is_behind(&self) -> bool {
         (self.table == Table::Partial || self.pass.is_some()) && self.unseen < MOST_UNSEEN
@@ -413,7 +418,7 @@ impl StaticRoutes {
         };
         match read {
             Ok(read) => self.take(control, read),
-            // They ran before: a rollback.
+            // A thread reads only lists that ran before: in a rollback, or where a refused change is undone.
             Err(error) => {
                 warn!(target: "source", "the static routes before stay: {error}");
             }

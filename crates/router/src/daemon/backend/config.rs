@@ -346,13 +346,14 @@ impl Daemon {
                 (Err(error), Failing::Reported) => warn!(target: "source", "{error}"),
                 (Err(error), Failing::Refused) => {
                     done.into_iter().rev().for_each(|undo| self.undo(undo));
+                    self.sources.configured.withdraw_replaced(&mut self.control);
                     return Err(ApiError::new(Code::Refused, error));
                 }
             }
         }
         gone.sort_unstable();
         for at in gone.into_iter().rev() {
-            self.sources.configured.remove(&mut self.control, at);
+            self.sources.configured.remove(at);
         }
         self.sources.configured.withdraw_replaced(&mut self.control);
         let config = self.settings.config_mut();
@@ -368,7 +369,7 @@ impl Daemon {
         let (configured, control) = (&mut self.sources.configured, &mut self.control);
         let fed = match undo {
             Undo::Remove => {
-                configured.remove(control, configured.fed.len() - 1);
+                configured.remove(configured.fed.len() - 1);
                 return;
             }
             Undo::Again(at, source) => configured.feed_again(control, at, &source, None),

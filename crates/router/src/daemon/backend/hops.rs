@@ -252,12 +252,15 @@ impl View<'_> {
         }
     }
 
-    /// MTU for packets: in an adjacency of the member, or of a host that is still to be resolved.
+    /// MTU for packets: in an adjacency of the member, of a host that is still to be resolved, or of a VRF.
     fn mtu_of(&self, row: &HopRow<'_>, member: &MemberRow) -> Option<u16> {
         let (link, mtu) = match (member.exit, member.action) {
             (Exit::Adjacency(key), _) => (key.link, key.mtu),
             (_, ForwardingAction::Glean(port)) => {
                 (self.control.forwarding().ports.port(port)?.link, row.attrs.mtu)
+            }
+            (_, ForwardingAction::Vrf(port, mtu)) => {
+                (self.control.forwarding().ports.port(port)?.link, mtu.bytes())
             }
             _ => return None,
         };

@@ -98,7 +98,7 @@ impl Lab {
     fn picture(&mut self, folder: &str, name: &str, live: &str) {
         let folder = fingerpost_tests::root().join(folder);
         let kept = folder.join(format!("{name}.png"));
-        // It is not blank, which few words differ little from.
+        // A view with few words differs little from a blank one: that it is not blank is looked at by itself.
         let picture = self.browser.picture();
         if std::env::var_os("FINGERPOST_ACCEPT").is_some() {
             std::fs::create_dir_all(&folder).expect("the checkout can be written");

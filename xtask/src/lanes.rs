@@ -17,7 +17,7 @@ pub(crate) const LANES: usize = 3;
 /// Longest time of a program, in seconds. One that hangs is ended, with what it started, and fails.
 pub(crate) const LIMIT_SECONDS: u32 = 600;
 
-/// Programs that assert times of milliseconds: each runs alone.
+/// Programs that assert times of milliseconds: no other one runs beside them, only steps that get the processor when it is idle.
 const ALONE: &[&str] =
     &["at_once", "cluster_faults", "cluster_overload", "failover", "probes", "stalls", "storm"];
 

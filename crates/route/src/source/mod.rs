@@ -253,7 +253,7 @@ pub enum SourceError {
         /// What is wrong and what would be right.
         what: String,
     },
-    /// A static route that is not valid, or goes not with one before it.
+    /// A static route that is not valid, or conflicts with an earlier one.
     #[error("{name}: route {number} `{line}`: {what}")]
     Route {
         /// The list of routes.

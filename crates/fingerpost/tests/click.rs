@@ -716,7 +716,7 @@ fn why_tells_what_would_become_of_a_packet_and_changes_nothing() {
         "    rt (RadixIPLookup): 192.0.2.0/24 via 198.51.100.1 -> 1",
         "    t (DecIPTTL): ",
         "    q (Queue): waits",
-        "    q (Queue) -> 0",
+        "    q (Queue) -> out",
         "    l (CheckLength) -> out",
         "    sh (Shaper) -> shaped",
         "    e (EtherEncap): ",

@@ -13,6 +13,13 @@ const PAINT: u8 = 20;
 /// Number of the aggregate, the lowest byte of it.
 const AGGREGATE: u8 = 24;
 
+/// Where the annotation of `N` bytes without a name is that an argument gives by the number of its first byte; `None` where
+/// there is none.
+pub(crate) fn numbered<const N: usize>(arg: &Arg<'_>) -> Option<usize> {
+    let number: usize = arg.value().ok()?;
+    number.checked_add(NUMBERED_AT).filter(|at| *at <= ANNOTATION_BYTES - N)
+}
+
 /// An annotation of two bytes without a name, the higher one first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct WordAnno(usize);
@@ -27,8 +34,7 @@ impl WordAnno {
         arg: &Arg<'_>,
         name: &str,
     ) -> Result<Self, ConfigError> {
-        let at = arg.value::<usize>().ok().and_then(|number| number.checked_add(NUMBERED_AT));
-        match at.filter(|at| at + 2 <= ANNOTATION_BYTES) {
+        match numbered::<2>(arg) {
             Some(at) => Ok(Self(at)),
             None => {
                 Err(setup.args.refuse(arg, &format!("{name}: 0 to 30 are there for two bytes")))

@@ -9,7 +9,8 @@ use fingerpost_route::Mac;
 
 use super::each::{each, sorting};
 use super::ether_fields::{Addr, offset};
-use crate::frame::{ANNOTATION_BYTES, Batch, DropReason, NUMBERED_AT};
+use crate::element::support::byte_anno::numbered;
+use crate::frame::{Batch, DropReason};
 use crate::graph::{ElementClass, Setup};
 use crate::language::{Arg, ConfigError};
 
@@ -19,8 +20,7 @@ pub(super) struct MacAnno(usize);
 
 impl MacAnno {
     pub(super) fn read(setup: &mut Setup<'_>, arg: &Arg<'_>) -> Result<Self, ConfigError> {
-        let at = arg.value::<usize>().ok().and_then(|number| number.checked_add(NUMBERED_AT));
-        match at.filter(|at| at + 6 <= ANNOTATION_BYTES) {
+        match numbered::<6>(arg) {
             Some(at) => Ok(Self(at)),
             None => Err(setup.args.refuse(arg, "ANNO: 0 to 26 are there for six bytes")),
         }
@@ -97,5 +97,7 @@ mod tests {
         assert_eq!((&*sent[0].0, sent[0].1[11]), ("y", 8));
         assert!(refused(&SET, "27, 2:0:0:0:0:9").contains("0 to 26"));
         assert!(refused(&GET, "PAINT, src").contains("0 to 26"));
+        let huge = usize::MAX - crate::frame::NUMBERED_AT;
+        assert!(refused(&SET, &format!("{huge}, 2:0:0:0:0:9")).contains("0 to 26"));
     }
 }

@@ -369,7 +369,7 @@ pub(crate) struct Described {
     tos: u8,
     ttl: Option<u8>,
     sum: Option<u16>,
-    fragment: u16,
+    pub(crate) fragment: u16,
     pub(crate) ports: [u16; 2],
     seq: u32,
     ack: u32,

@@ -2,8 +2,9 @@
 //!
 //! Source: Click's `FromTcpdump`; the output of tcpdump 3 (`S 5:5(0) win 8 <mss 1460> (DF) (ttl 64, id 7)`) and of tcpdump 4
 //! (`Flags [S], seq 5, win 8, options [mss 1460], length 0`), with `-n`; `-S` and `-v` print more of a packet. Lines about
-//! anything but IPv4 are no packets. Sequence numbers that count from the first one of their connection are those of the
-//! connection again, where its `SYN` was there.
+//! anything but IPv4 are no packets, nor are ICMP messages of an unknown type. Sequence numbers that count from the first one
+//! of their connection are those of the connection again, where its `SYN` was there. A segment without a sequence number has
+//! the next one of its direction. The payload is zero bytes, with `ZERO false` none.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -13,6 +14,7 @@ use super::source::{Form, Given, Row, open};
 use crate::element::click::only::clock::{SECOND_NS, read_seconds};
 use crate::filter::names::{self, Port};
 use crate::frame::wire::icmp::PROTOCOL_ICMP;
+use crate::frame::wire::ip4::FRAGMENT_OFFSET;
 use crate::frame::wire::protocol::{TCP, UDP};
 use crate::graph::ElementClass;
 use crate::language::{ClassSpec, Value};
@@ -28,11 +30,12 @@ pub(crate) const FROM: ElementClass = ElementClass {
         let checksum = setup.args.keyword("CHECKSUM");
         setup.args.finish()?;
         let form = Tcpdump {
-            zero: zero?.unwrap_or(false),
+            zero: zero?.unwrap_or(true),
             checksum: checksum?.unwrap_or(false),
             timing: timing?.unwrap_or(false),
             pending: None,
             first: HashMap::new(),
+            next: HashMap::new(),
         };
         let lines = open(setup, Some(&file), None, false)?;
         given.made(setup, lines, form)
@@ -54,6 +57,8 @@ struct Tcpdump {
     pending: Option<Described>,
     /// First sequence number of each direction.
     first: HashMap<Direction, u32>,
+    /// Number behind the last one of each direction.
+    next: HashMap<Direction, u32>,
 }
 
 impl Form for Tcpdump {
@@ -89,7 +94,7 @@ impl Form for Tcpdump {
         (packet.src, packet.dst) = (ends[0].0, ends[1].0);
         packet.ports = ends.map(|(_, port)| port.unwrap_or(0));
         let direction = ends.map(|(addr, port)| (addr, port.unwrap_or(0)));
-        self.take_rest(&mut packet, rest, direction, ends[0].1.is_some());
+        self.take_rest(&mut packet, rest, direction, ends[0].1.is_some())?;
         let protocol = packet.proto.unwrap_or(TCP);
         let bytes = packet.packet(protocol, self.zero, self.checksum);
         Some((bytes, packet.annotations, 0))
@@ -101,19 +106,23 @@ impl Form for Tcpdump {
 }
 
 impl Tcpdump {
-    /// Takes what stands behind the addresses.
+    /// Takes what stands behind the addresses; `None` where it is no packet.
     fn take_rest(
         &mut self,
         packet: &mut Described,
         rest: &str,
         direction: Direction,
         has_ports: bool,
-    ) {
+    ) -> Option<()> {
         take_trailers(packet, rest);
         let lower = rest.to_ascii_lowercase();
         if let Some(message) = lower.strip_prefix("icmp") {
             packet.proto = Some(PROTOCOL_ICMP);
-            take_icmp(packet, message.trim_start_matches([':', ' ', '6']));
+            let known = take_icmp(packet, message.trim_start_matches([':', ' ', '6']));
+            // A later fragment has no type.
+            if known.is_none() && packet.fragment & FRAGMENT_OFFSET == 0 {
+                return None;
+            }
         } else if let Some(words) = lower.strip_prefix("udp") {
             packet.proto = Some(UDP);
             take(packet, Field::PayloadLen, number_in(words));
@@ -132,6 +141,7 @@ impl Tcpdump {
             let end = rest.rfind('(').map(|at| &rest[at + 1..]);
             take(packet, Field::PayloadLen, end.and_then(|end| end.split(')').next()));
         }
+        Some(())
     }
 
     /// Takes a TCP header; whether it is one.
@@ -150,16 +160,23 @@ impl Tcpdump {
         if is_new && flags.contains('.') {
             letters.push('A');
         }
+        // What follows the length is of the payload.
+        let (rest, mut length) = match rest.split_once(", length ") {
+            Some((header, length)) => (header, number_in(length).map(str::to_owned)),
+            None => (rest, None),
+        };
         let mut words = rest.split([' ', ',']).filter(|word| !word.is_empty());
         let begins = flags.contains('S');
-        let mut length = None;
+        let mut seq = None;
         while let Some(word) = words.next() {
             match word {
-                "seq" | "ack" | "win" | "urg" | "length" => {
+                "seq" | "ack" | "win" | "urg" => {
                     let value = words.next().unwrap_or_default();
                     match word {
                         "seq" => {
-                            length = length.or(self.take_seq(packet, value, direction, begins))
+                            let of_seq;
+                            (seq, of_seq) = self.take_seq(packet, value, direction, begins);
+                            length = length.or(of_seq);
                         }
                         "ack" => {
                             let [one, other] = direction;
@@ -171,12 +188,12 @@ impl Tcpdump {
                             }
                         }
                         "win" => take(packet, Field::Window, Some(value)),
-                        "urg" => take(packet, Field::Urgent, Some(value)),
-                        _ => length = Some(value.trim_end_matches(':').to_owned()),
+                        _ => take(packet, Field::Urgent, Some(value)),
                     }
                 }
+                "options" => while words.next().is_some_and(|word| !word.ends_with(']')) {},
                 _ if word.ends_with(')') && word.contains(':') && word.contains('(') => {
-                    length = self.take_seq(packet, word, direction, begins);
+                    (seq, length) = self.take_seq(packet, word, direction, begins);
                 }
                 _ => {}
             }
@@ -186,21 +203,43 @@ impl Tcpdump {
         take(packet, Field::Options, Some(&options).filter(|text| !text.is_empty()).map(|x| &**x));
         take(packet, Field::Flags, Some(&letters).filter(|text| !text.is_empty()).map(|x| &**x));
         take(packet, Field::PayloadLen, length.as_deref());
+        match (seq, self.next.get(&direction)) {
+            (Some(seq), _) => {
+                let data = length.and_then(|length| u32::read(&length).ok()).unwrap_or(0);
+                let marks = u32::from(begins) + u32::from(flags.contains('F'));
+                self.advance(direction, seq.wrapping_add(data).wrapping_add(marks), begins);
+            }
+            (None, Some(next)) => take(packet, Field::Seq, Some(&next.to_string())),
+            (None, None) => {}
+        }
         true
     }
 
-    /// Takes `SEQ`, `SEQ:END` or `SEQ:END(LENGTH)`; the length of the data.
+    /// Notes the next number of a direction, unless a later one is known.
+    fn advance(&mut self, direction: Direction, next: u32, begins: bool) {
+        if self.next.len() >= MOST_CONNECTIONS {
+            self.next.clear();
+        }
+        let known = self.next.entry(direction).or_insert(next);
+        if begins || next.wrapping_sub(*known).cast_signed() > 0 {
+            *known = next;
+        }
+    }
+
+    /// Takes `SEQ`, `SEQ:END` or `SEQ:END(LENGTH)`; the sequence number and the length of the data.
     fn take_seq(
         &mut self,
         packet: &mut Described,
         word: &str,
         direction: Direction,
         begins: bool,
-    ) -> Option<String> {
+    ) -> (Option<u32>, Option<String>) {
         let digits =
             |text: &str| text.split(|c: char| !c.is_ascii_digit()).next().map(str::to_owned);
         let (seq, end) = word.split_once(':').unwrap_or((word, ""));
-        let seq = u32::read(&digits(seq)?).ok()?;
+        let Some(seq) = digits(seq).and_then(|seq| u32::read(&seq).ok()) else {
+            return (None, None);
+        };
         if begins {
             if self.first.len() >= MOST_CONNECTIONS {
                 self.first.clear();
@@ -209,13 +248,14 @@ impl Tcpdump {
         }
         let whole = self.whole(seq, direction, begins);
         take(packet, Field::Seq, Some(&whole.to_string()));
-        match end.split_once('(') {
+        let length = match end.split_once('(') {
             Some((_, length)) => digits(length),
             None => {
-                let end = u32::read(&digits(end)?).ok()?;
-                Some(end.wrapping_sub(seq).to_string())
+                let end = digits(end).and_then(|end| u32::read(&end).ok());
+                end.map(|end| end.wrapping_sub(seq).to_string())
             }
-        }
+        };
+        (Some(whole), length)
     }
 
     /// A number of a direction, whose first one may have been subtracted: as the one or the other, what is nearer.
@@ -245,18 +285,16 @@ fn number_in(text: &str) -> Option<&str> {
 
 /// Time at the beginning of a line, and what is behind it: `SECONDS.FRACTION` or `HH:MM:SS.FRACTION`, perhaps with a date.
 fn timestamp(line: &str) -> Option<(i64, &str)> {
-    let (word, rest) = line.split_once(' ')?;
+    let (mut word, mut rest) = line.split_once(' ')?;
     if word.len() == 10 && word.as_bytes()[4] == b'-' {
-        return timestamp(rest.trim_start());
+        (word, rest) = rest.trim_start().split_once(' ')?;
     }
     let mut parts = word.rsplit(':');
-    let seconds = read_seconds(parts.next()?)?;
-    let mut factor = 1;
-    let mut time = seconds;
+    let mut time = read_seconds(parts.next()?)?;
+    let mut factors = [60, 3600].into_iter();
     for part in parts {
-        factor *= 60;
-        time =
-            i64::from(u8::read(part).ok()?).checked_mul(factor * SECOND_NS)?.checked_add(time)?;
+        let factor: i64 = factors.next()?;
+        time = time.checked_add(i64::from(u8::read(part).ok()?) * factor * SECOND_NS)?;
     }
     Some((time, rest.trim_start()))
 }
@@ -336,8 +374,8 @@ fn take_trailers(packet: &mut Described, rest: &str) {
     }
 }
 
-/// Takes an ICMP message by its words.
-fn take_icmp(packet: &mut Described, words: &str) {
+/// Takes an ICMP message by its words; `None` where they name none.
+fn take_icmp(packet: &mut Described, words: &str) -> Option<()> {
     let code = |words: &str| match words {
         _ if words.contains("need to frag") => 4,
         _ if words.contains("port") => 3,
@@ -348,7 +386,8 @@ fn take_icmp(packet: &mut Described, words: &str) {
     let (kind, code) = match words {
         _ if words.starts_with("echo request") => (8, 0),
         _ if words.starts_with("echo reply") => (0, 0),
-        _ if words.starts_with("time exceeded") => (11, u8::from(words.contains("reassembly"))),
+        _ if words.starts_with("time exceeded") => (11, 0),
+        _ if words.starts_with("ip reassembly time exceeded") => (11, 1),
         _ if words.starts_with("redirect") => (5, u8::from(words.contains("host"))),
         _ if words.starts_with("source quench") => (4, 0),
         _ if words.starts_with("parameter problem") => (12, 0),
@@ -357,7 +396,11 @@ fn take_icmp(packet: &mut Described, words: &str) {
         _ if words.starts_with("router adv") => (9, 0),
         _ if words.starts_with("router sol") => (10, 0),
         _ if words.contains("unreachable") => (3, code(words)),
-        _ => (0, 0),
+        _ if words.starts_with("information request") => (15, 0),
+        _ if words.starts_with("information reply") => (16, 0),
+        _ if words.starts_with("address mask request") => (17, 0),
+        _ if words.starts_with("address mask is") => (18, 0),
+        _ => (u8::read(number_in(words.strip_prefix("type-#")?)?).ok()?, 0),
     };
     let number = |name: &str| between(words, name, ',').and_then(number_in);
     for (field, text) in [
@@ -375,6 +418,7 @@ fn take_icmp(packet: &mut Described, words: &str) {
     ] {
         take(packet, field, text.as_deref());
     }
+    Some(())
 }
 
 /// Options as `ToIPSummaryDump` has them.
@@ -452,7 +496,7 @@ arp who-has 1.0.0.1 tell 1.0.0.2
             summary(lines, fields),
             "1000212480.005813 18.26.4.44 34004 64.71.165.130 80 T 100 0 S 0
 1000212480.105813 64.71.165.130 80 18.26.4.44 34004 T 900000 101 SA 0
-1000212480.205813 18.26.4.44 34004 64.71.165.130 80 T 0 900001 A 0
+1000212480.205813 18.26.4.44 34004 64.71.165.130 80 T 101 900001 A 0
 1000212480.305813 18.26.4.44 34004 64.71.165.130 80 T 101 900001 PA 10
 1.500000 1.0.0.1 53 2.0.0.2 1000 U - - - 12
 2.000000 1.0.0.1 - 2.0.0.2 - I - - - 0
@@ -494,5 +538,57 @@ arp who-has 1.0.0.1 tell 1.0.0.2
 43204 1.0.0.1 9 10 U - - - - 128 100 - -
 "
         );
+    }
+
+    #[test]
+    fn words_of_the_payload_are_not_those_of_the_header() {
+        let lines = "\
+1 IP 1.0.0.1.5 > 2.0.0.2.80: Flags [P.], seq 10:30, ack 2, win 9, options [nop,nop,TS val 3 ecr 4], length 20: HTTP: GET /seq 7 win 8, length 5 <mss 9>
+2 IP 1.0.0.1.5 > 2.0.0.2.80: Flags [.], ack 3, win 9, length 0
+3 IP 1.0.0.1.5 > 2.0.0.2.80: Flags [F.], seq 30, ack 3, win 9, length 0
+4 IP 1.0.0.1.5 > 2.0.0.2.80: Flags [.], ack 4, win 9, length 0
+";
+        assert_eq!(
+            summary(lines, "tcp_seq tcp_ack tcp_flags tcp_window tcp_opt payload_len"),
+            "10 2 PA 9 ts3:4 20\n30 3 A 9 . 0\n30 3 FA 9 . 0\n31 4 A 9 . 0\n"
+        );
+    }
+
+    #[test]
+    fn times_have_at_most_three_parts() {
+        let rest = "1.0.0.1 > 2.0.0.2: icmp: echo request";
+        let dates = "2024-01-01 ".repeat(100_000);
+        let lines = format!(
+            "0:0:0:0:0:0:0 {rest}\n0:0:0:0 {rest}\n{dates}1 {rest}\n2024-01-01 1:01:01.5 {rest}\n255:255:1 {rest}\n"
+        );
+        assert_eq!(summary(&lines, "timestamp"), "3661.500000\n933301.000000\n");
+    }
+
+    #[test]
+    fn icmp_messages_have_their_type() {
+        let words = [
+            "time exceeded in-transit",
+            "ip reassembly time exceeded",
+            "type-#19",
+            "address mask request",
+            "no known words",
+            "(frag 7:20@1480)",
+        ];
+        let lines: String =
+            words.iter().map(|words| format!("1 1.0.0.1 > 2.0.0.2: icmp: {words}\n")).collect();
+        assert_eq!(summary(&lines, "icmp_type icmp_code"), "11 0\n11 1\n19 0\n17 0\n- -\n");
+    }
+
+    #[test]
+    fn the_payload_is_zero_bytes() {
+        let file = std::env::temp_dir().join(format!("fptcpzero{}", std::process::id()));
+        std::fs::write(&file, "1 1.0.0.1.9 > 2.0.0.2.10: udp 100\n").unwrap();
+        for (zero, len) in [("", 128), (", ZERO false", 28)] {
+            let text = format!("FromTcpdump({}{zero}) -> ToDevice(x)", file.display());
+            let mut rig = Rig::new(&World::new(), &text);
+            let sent: Vec<_> = (0..3).flat_map(|_| rig.poll()).map(|(_, ip)| ip.len()).collect();
+            assert_eq!(sent, [len]);
+        }
+        std::fs::remove_file(file).unwrap();
     }
 }

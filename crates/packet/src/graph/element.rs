@@ -26,6 +26,11 @@ pub trait Element: Send {
     ) {
         let _ = (output, into, inputs, cx);
     }
+    /// Whether an output that is pulled, of a class whose ports are agnostic, pulls from its input at the moment.
+    fn pulls(&self, output: u16) -> bool {
+        let _ = output;
+        true
+    }
     /// Timers and sources: called once a round where `Made::polled` is set, with an empty batch. Also where an
     /// input pulls packets and nobody pulls from the element in turn; by default it pulls and processes what comes.
     /// What is put into the batch leaves by its labels, before what is emitted.

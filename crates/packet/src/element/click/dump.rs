@@ -2,10 +2,10 @@
 //!
 //! Source: Click's `FromDump` and `ToDump`. A packet is what a record holds, usually from its Ethernet header on. Of
 //! several workers one reads the file; all write to the same. `FromDump` may be pulled from as well. With `TIMING true`
-//! packets come at the distances of their times, else as they can be read, while `ACTIVE`. Packets have the time of
-//! their record where annotations are known. Packets leave from the time `START` on, or from `START_AFTER` behind the
-//! first record on, until the time `END`, until `END_AFTER` behind the first record or `INTERVAL` behind the first
-//! packet that left; `FILEPOS` is the place in the file of the first record that is looked at, and `SAMPLE` the part of
+//! packets come at the intervals of their records, otherwise as fast as they can be read, while `ACTIVE` is true. Where
+//! annotations are known, a packet has the time of its record. Packets leave from the time `START` on, or from
+//! `START_AFTER` after the first record on, until the time `END`, until `END_AFTER` after the first record or `INTERVAL`
+//! after the first packet that left; `FILEPOS` is the place in the file of the first record that is looked at, and `SAMPLE` the part of
 //! the packets that leave ([`super::only::dump_window`]). The kind of packets in a new file is that of `ENCAP` or that
 //! of the `FromDump` that `USE_ENCAP_FROM` names ([`super::only::dump_encap`]). With `FORCE_IP true` packets without an
 //! IPv4 header leave by output 1, or are dropped, and the header of the others is marked. Each packet is in the file of
@@ -688,6 +688,16 @@ mod tests {
         let bytes = std::fs::read(&copy).unwrap();
         // The bytes that it lacks are counted.
         assert_eq!((bytes[20], usize::from(bytes[36])), (101, ip.len()));
+        // The same where they are pulled: what pulls has no part in the others.
+        let text = format!(
+            "f :: FromDump({file}, FORCE_IP true) -> Unqueue -> ToDevice(x); f [1] -> ToDevice(other)"
+        );
+        let mut rig = Rig::new(&World::new(), &text);
+        let mut sent: Vec<_> =
+            rig.poll().into_iter().map(|(device, frame)| (device, frame.len())).collect();
+        sent.extend(rig.poll().into_iter().map(|(device, frame)| (device, frame.len())));
+        sent.sort();
+        assert_eq!(sent, [("other".to_owned(), 40), ("x".to_owned(), 40)]);
         for file in [file, copy] {
             std::fs::remove_file(file).unwrap();
         }

@@ -395,7 +395,14 @@ impl Inputs for Puller<'_> {
         // The plan refuses circles of elements that pull, so none pulls from itself.
         let mut element = std::mem::replace(&mut self.nodes[at].element, Box::new(Away));
         match upstream.through {
-            None => element.pull(upstream.output, into, &mut self.of(at), cx),
+            None => {
+                cx.emitted = &mut emitted;
+                element.pull(upstream.output, into, &mut self.of(at), cx);
+                self.work.active |= !cx.emitted.is_empty();
+                let (node, counts) = (&self.nodes[at], &self.counters[at]);
+                self.work.emitted(node, cx.emitted, counts, cx.counters);
+            }
+            Some(_) if !element.pulls(upstream.output) => {}
             Some(input) => {
                 let mut batch = self.work.batch();
                 batch.set_limit(into.room());

@@ -246,6 +246,7 @@ impl Inputs for TracedInputs<'_, '_> {
         let mut element = std::mem::replace(&mut self.nodes[at].element, Box::new(Away));
         match upstream.through {
             None => {
+                cx.emitted = &mut emitted;
                 let mut inputs = self.of(at);
                 let deeds = observe(tracer, cx, |cx| {
                     element.pull(upstream.output, into, &mut inputs, cx);
@@ -263,13 +264,18 @@ impl Inputs for TracedInputs<'_, '_> {
                         tracer.step(of, place, Some(into.bytes(i)), meta, fate);
                     }
                 }
-                // What it emits is reported by what pulls.
-                tell_released(tracer, &|n| came.at(upstream.node, n), edges, None, (&deeds, &[]));
+                let released = (&deeds, &cx.emitted[..]);
+                tell_released(tracer, &|n| came.at(upstream.node, n), edges, None, released);
                 came.tell_kept(tracer, upstream.node, &|number| {
                     given.clone().any(|i| into.frame_number(i) == number)
+                        || cx.emitted.iter().any(|(_, packet)| packet.frame_number() == number)
                 });
                 tracer.hand_out();
+                self.work.active |= !cx.emitted.is_empty();
+                let (node, counts) = (&self.nodes[at], &counters[at]);
+                self.work.emitted(node, cx.emitted, counts, cx.counters);
             }
+            Some(_) if !element.pulls(upstream.output) => {}
             Some(input) => {
                 let mut batch = self.work.batch();
                 batch.set_limit(into.room());

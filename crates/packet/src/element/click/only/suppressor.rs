@@ -1,4 +1,5 @@
 //! `Suppressor` passes what comes by an input to the output of its number, and drops it where that is switched off.
+//! Where packets are pulled, it does not pull for an output that is switched off.
 //!
 //! Source: Click's `Suppressor`. Handlers `active0`, `active1` and so on switch each port, `reset` switches all of them on.
 
@@ -30,15 +31,25 @@ struct Suppressor {
     ports: Vec<Setting<bool>>,
 }
 
+impl Suppressor {
+    fn passes(&self, port: u16) -> bool {
+        self.ports.get(usize::from(port)).is_none_or(Setting::get)
+    }
+}
+
 impl Element for Suppressor {
     fn process(&mut self, input: u16, batch: &mut Batch, _: &mut Context<'_>) {
-        let passes = self.ports.get(usize::from(input)).is_none_or(Setting::get);
+        let passes = self.passes(input);
         for i in 0..batch.len() {
             match passes {
                 true => batch.output(i, input),
                 false => batch.discard(i, DropReason::Discarded),
             }
         }
+    }
+
+    fn pulls(&self, output: u16) -> bool {
+        self.passes(output)
     }
 }
 
@@ -55,5 +66,16 @@ mod tests {
         assert_eq!((goes(&mut rig), rig.read("s.active1")), ([1, 0], "false".into()));
         rig.write("s.reset", "");
         assert_eq!((goes(&mut rig), rig.read("s.active1")), ([1, 1], "true".into()));
+    }
+
+    #[test]
+    fn a_port_that_is_switched_off_does_not_pull() {
+        let text = "FromDevice(a) -> q :: Queue(5) -> s :: Suppressor -> ToDevice(x)";
+        let mut rig = Rig::new(&World::new(), text);
+        rig.write("s.active0", "false");
+        let sent = rig.receive("a", &[&[1], &[2]]).len() + rig.poll().len();
+        assert_eq!((sent, rig.read("q.length")), (0, "2".into()));
+        rig.write("s.reset", "");
+        assert_eq!((rig.poll().len(), rig.read("q.length")), (2, "0".into()));
     }
 }

@@ -23,14 +23,14 @@ pub(crate) const CLASS: ElementClass = ElementClass {
 
 fn read(setup: &mut Setup<'_>) -> Result<(Listen, bool), ConfigError> {
     let args = &mut setup.args;
-    let kind = args.positional::<String>("TYPE");
-    let kind = kind?.to_ascii_uppercase();
-    let place = args.positional_arg(if kind == "UNIX" { "FILENAME" } else { "PORT" });
+    let kind = args.positional::<String>("TYPE").map(|kind| kind.to_ascii_uppercase());
+    let name = if kind.as_deref() == Ok("UNIX") { "FILENAME" } else { "PORT" };
+    let place = args.positional_arg(name);
     let read_only = args.keyword("READONLY");
     let localhost = args.keyword("LOCALHOST");
     args.finish()?;
-    let place = place?;
-    let text: String = args.read(&place, "PORT")?;
+    let (kind, place) = (kind?, place?);
+    let text: String = args.read(&place, name)?;
     let read_only = read_only?.unwrap_or(false);
     match (kind.as_str(), localhost?) {
         ("TCP", localhost) => match Listen::tcp(&text) {
@@ -50,3 +50,20 @@ fn read(setup: &mut Setup<'_>) -> Result<(Listen, bool), ConfigError> {
 struct Nothing;
 
 impl Element for Nothing {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::refused;
+
+    #[test]
+    fn all_errors_are_reported() {
+        let words = refused(&CLASS, "UNIX, READONLY x, LOCALHOST y");
+        assert!(
+            ["FILENAME", "READONLY", "LOCALHOST"].iter().all(|name| words.contains(name)),
+            "{words}"
+        );
+        let words = refused(&CLASS, "READONLY x");
+        assert!(["TYPE", "PORT", "READONLY"].iter().all(|name| words.contains(name)), "{words}");
+    }
+}

@@ -111,8 +111,15 @@ fn configure(setup: &mut Setup<'_>, discipline: Discipline) -> Result<Made, Conf
     let made = made.handler(Handler::read("notifier_state", {
         let (counts, capacity) = (counts.clone(), capacity.clone());
         move || {
-            let length = counts.sum(|counts| counts.length.read());
-            format!("nonempty {}\nnonfull {}\n", length > 0, length < capacity.get().into())
+            // Each worker has a queue of this capacity.
+            let (mut nonempty, mut least) = (false, None::<u64>);
+            counts.each(|counts| {
+                let length = counts.length.read();
+                nonempty |= length > 0;
+                least = Some(least.map_or(length, |least| least.min(length)));
+            });
+            let nonfull = least.unwrap_or(0) < capacity.get().into();
+            format!("nonempty {nonempty}\nnonfull {nonfull}\n")
         }
     }));
     let made = recounts.handled(resets.handled(made, "reset"), "reset_counts");
@@ -342,7 +349,11 @@ mod tests {
         };
         rig.receive("a", &[&[1], &[2], &[3], &[4], &[5]]);
         #[cfg(feature = "click")]
-        assert_eq!(rig.read("q.notifier_state"), "nonempty true\nnonfull false\n");
+        {
+            assert_eq!(rig.read("q.notifier_state"), "nonempty true\nnonfull false\n");
+            let _other = crate::graph::Graph::new(&rig.plan, &rig.bench.pool);
+            assert_eq!(rig.read("q.notifier_state"), "nonempty true\nnonfull true\n");
+        }
         assert_eq!((rig.poll().len(), shown(&rig)), (1, ["2", "3", "2"].map(String::from)));
         rig.write("q.reset_counts", "");
         rig.bench.now_ns += 1_000_000_000;

@@ -1,8 +1,8 @@
 //! `TimerTest(DELAY)` has a timer that handlers set, and a line on standard error when it expires.
 //!
 //! Source: Click's `TimerTest`. `schedule_after T` sets it to `T` seconds from now on, `scheduled` is whether it is set
-//! (written: sets it to now, or not), `unschedule` takes it back, `expiry` is the time of day at which it expires. With
-//! `SCHEDULE true` it is set from the start, to `DELAY`.
+//! (written: sets it to now, or not), `unschedule` takes it back, `expiry` is the time of day at which it expires, 0 where
+//! it is not set. With `SCHEDULE true` it is set from the start, to `DELAY`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -53,7 +53,10 @@ pub(crate) const CLASS: ElementClass = ElementClass {
                 Ok(())
             }))
             .command("unschedule", move || un.unset())
-            .handler(Handler::read("expiry", move || seconds(time_of_day(expiry.due_ns())))))
+            .handler(Handler::read("expiry", move || {
+                let due = Some(expiry.due_ns()).filter(|due| *due > 0);
+                seconds(due.map_or(0, time_of_day))
+            })))
     },
 };
 
@@ -126,6 +129,10 @@ mod tests {
         console::collect();
         let mut rig = Rig::new(&World::new(), "t :: TimerTest; u :: TimerTest(DELAY 1000s)");
         assert_eq!([rig.read("t.scheduled"), rig.read("u.scheduled")], ["false", "true"]);
+        assert_eq!(
+            (rig.read("t.expiry").as_str(), rig.read("u.expiry") != "0.000000"),
+            ("0.000000", true)
+        );
         rig.write("t.schedule_after", "100s");
         assert_eq!(rig.read("t.scheduled"), "true");
         // The clock of handlers is that of the process.

@@ -1,5 +1,5 @@
-//! Checksums of 4 bytes at the end of packets: `SetCRC32` appends one, `CheckCRC32` drops packets whose one is wrong and
-//! cuts it off the others.
+//! Checksums of 4 bytes at the end of packets: `SetCRC32` appends one, `CheckCRC32` drops packets whose checksum is wrong
+//! and removes it from the others.
 //!
 //! Source: Click's elements of these names: the polynomial of Ethernet (IEEE 802.3), each byte from its highest bit on, from
 //! ones and not inverted, the bytes in the order of the host. It is not the checksum that an interface appends.

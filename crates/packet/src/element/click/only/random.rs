@@ -1,7 +1,7 @@
 //! Packets by chance: `RandomSample(P)` passes a part of them, `RandomSwitch` sends each to any output,
 //! `RandomBitErrors(P)` damages them.
 //!
-//! `RandomSeed(SEED)` has all of a configuration begin anew from a seed, and so has a write to its handler `seed`.
+//! `RandomSeed(SEED)` restarts every random generator of the configuration from a seed; so does a write to its handler `seed`.
 //!
 //! Source: Click's elements of these names. The numbers are the same in each run (xorshift64), also where no seed is given.
 //! `random` of a `Script` follows a seed as well, where one thread runs it all (`fingerpost click`).

@@ -32,12 +32,6 @@ const FORMER_KEYS: [(&str, &str, &str); 3] = [
 /// Values that a missing one may be of: a word, a number, a truth value, a list, a table.
 const STAND_INS: usize = 5;
 
-/// Line of a key or value of a text, or of the nearest that there is around it.
-pub(super) fn line_of(text: &str, place: &str) -> Option<usize> {
-    let (tables, _) = DeTable::parse_recoverable(text);
-    Document::new(text, tables).line(place)
-}
-
 /// A file whose values have been read, and what was wrong with them.
 pub(super) struct Document<'a> {
     lines: Lines,
@@ -50,23 +44,19 @@ pub(super) struct Document<'a> {
 }
 
 impl<'a> Document<'a> {
-    fn new(text: &str, tables: Spanned<DeTable<'a>>) -> Self {
-        Self {
-            lines: Lines::of(text),
-            tables,
-            mistakes: Vec::new(),
-            doubtful: Vec::new(),
-            stand_ins: Vec::new(),
-        }
-    }
-
     /// Parses `text` and reads it as a `T`, which holds stand-ins where there are mistakes.
     ///
     /// # Errors
     /// All mistakes, when they leave nothing to look at: those of the grammar, and what no stand-in heals.
     pub(super) fn read<T: DeserializeOwned>(text: &'a str) -> Result<(T, Self), Vec<Mistake>> {
         let (tables, errors) = DeTable::parse_recoverable(text);
-        let mut document = Self::new(text, tables);
+        let mut document = Self {
+            lines: Lines::of(text),
+            tables,
+            mistakes: Vec::new(),
+            doubtful: Vec::new(),
+            stand_ins: Vec::new(),
+        };
         for error in &errors {
             if document.mistakes.len() >= MOST {
                 break;

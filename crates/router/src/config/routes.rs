@@ -1,14 +1,13 @@
 //! Static routes of a configuration, and the files of its sources: what can be checked with the links of a host.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
 use fingerpost_packet::feature::Mistake as Wrong;
 use fingerpost_route::source::words::nearest;
 use fingerpost_route::source::{SourceError, SourceSpec, line};
 
-use super::mistakes::{MOST, line_of};
-use super::{Config, ConfigError, Source, readable};
+use super::mistakes::MOST;
+use super::{Config, readable};
 
 impl Config {
     /// Fixed routes, one by one, as the source itself will read them, and files that are not there.
@@ -50,18 +49,6 @@ impl Config {
         wrong
     }
 
-    /// Why the static routes of one of its sources cannot be taken, with the line of the route in its text.
-    pub(crate) fn route_error(
-        &self,
-        (path, text): (&Path, &str),
-        source: &Source,
-        error: &SourceError,
-    ) -> ConfigError {
-        let index = self.source.iter().position(|other| other == source);
-        let Wrong { at, what, .. } = wrong_route(index.expect("it is one of them"), 0, error);
-        ConfigError { file: path.to_owned(), line: line_of(text, &at), what }
-    }
-
     /// A message for each link that static routes name and that is not among `links`: it may still appear.
     pub(crate) fn absent_links(&self, links: &[(String, u32)]) -> Vec<String> {
         let mut absent = BTreeSet::new();
@@ -94,6 +81,8 @@ fn wrong_route(source: usize, first: usize, error: &SourceError) -> Wrong {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     #[test]

@@ -469,13 +469,9 @@ impl Running {
         Ok((new, changes))
     }
 
-    /// Reads the static routes of sources of another configuration that have many and differ from those that run: an error is
-    /// one of the whole change.
-    pub(super) fn read_routes(
-        &self,
-        new: &Config,
-        text: &ConfigText,
-    ) -> Result<ReadAhead, ApiError> {
+    /// Reads the static routes of sources of another configuration that have many and differ from those that run: they were
+    /// checked with it.
+    pub(super) fn read_routes(&self, new: &Config) -> Result<ReadAhead, ApiError> {
         let mut read = ReadAhead::default();
         for step in self.steps(new) {
             let (Step::New(source) | Step::Again(_, source) | Step::Swap(_, source)) = step else {
@@ -483,11 +479,7 @@ impl Running {
             };
             if Lines::are_many(&source) {
                 let lines = Lines::of(&source, self.reader.links.clone(), self.link_changes);
-                let routes = lines.read().map_err(|error| {
-                    let file = (Path::new(&text.file), &*text.text);
-                    let error = new.route_error(file, &source, &error);
-                    ApiError::at(Code::Refused, &error.place(), error.what())
-                })?;
+                let routes = lines.read().map_err(|error| ApiError::new(Code::Refused, error))?;
                 read.add(source, routes);
             }
         }
@@ -728,7 +720,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn static_routes_that_cannot_be_taken_are_an_error_of_the_whole_change() {
+    fn many_static_routes_are_read_before_the_change() {
         let running = Running {
             reader: ConfigReader { links: Vec::new(), said: Said::default() },
             config: Config::default(),
@@ -737,24 +729,18 @@ mod tests {
             link_changes: 0,
         };
         let line = |n: usize| format!("\"10.{}.{}.0/24 via 192.0.2.1\",\n", n / 256, n % 256);
-        let text = |numbers: &[usize]| ConfigText {
-            file: "r.toml".to_owned(),
-            text: format!(
-                "[[source]]\nkind = \"fixed\"\nroutes = [\n{}]\n",
-                numbers.iter().copied().map(line).collect::<String>()
-            ),
-        };
-        // Without links, so that only this reads the routes.
-        let read = |text: &ConfigText| {
-            let config = Config::of_text(Path::new("r.toml"), &text.text, None).unwrap();
-            let source = config.source[0].clone();
-            running.read_routes(&config, text).map(|mut read| read.take(&source).is_some())
+        let read = |numbers: &[usize]| {
+            let lines: String = numbers.iter().copied().map(line).collect();
+            let text = format!("[[source]]\nkind = \"fixed\"\nroutes = [\n{lines}]\n");
+            let (new, _) = running.read(&ConfigText { file: "r.toml".to_owned(), text })?;
+            let mut read = running.read_routes(&new)?;
+            Ok(read.take(&new.source[0]).is_some())
         };
         let mut numbers: Vec<usize> = (0..5000).collect();
-        assert_eq!(read(&text(&numbers)), Ok(true));
+        assert_eq!((read(&numbers), read(&numbers[..9])), (Ok(true), Ok(false)));
         numbers[4321] = 7;
-        let error = read(&text(&numbers)).unwrap_err();
-        assert_eq!((error.code, error.place.as_deref()), (Code::Refused, Some("r.toml:4325")));
+        let error: ApiError = read(&numbers).unwrap_err();
+        assert_eq!((error.code, error.place.as_deref()), (Code::BadRequest, Some("r.toml:4325")));
         let want = "`10.0.7.0/24 via 192.0.2.1`: 10.0.7.0/24 with metric 0 is route 8 already: ";
         assert!(error.message.starts_with(want), "{}", error.message);
     }

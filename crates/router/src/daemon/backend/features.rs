@@ -104,7 +104,7 @@ impl Daemon {
         let session = self.requests.preparations.open(preparing.clone());
         let job: Job<()> = Box::new(move || {
             let (config, routes) = running.read(&text)?;
-            let read = running.read_routes(&config, &text)?;
+            let read = running.read_routes(&config)?;
             let features = beside.prepare(&config.features)?;
             let ready = Ready { config, features, routes, read };
             *preparing.lock().unwrap_or_else(PoisonError::into_inner) = Some(ready);

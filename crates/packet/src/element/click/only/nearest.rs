@@ -57,9 +57,10 @@ impl Queues {
                 }
             }
             None => {
-                let behind = near(setup, true);
+                let queues = |behind| near(setup, behind, |number| is_queue(setup, number));
+                let behind = queues(true);
                 is_behind = !behind.is_empty();
-                found = if is_behind { behind } else { near(setup, false) };
+                found = if is_behind { behind } else { queues(false) };
             }
         }
         // Outside of a configuration there is nothing to look at.
@@ -90,8 +91,8 @@ fn is_queue(setup: &Setup<'_>, number: usize) -> bool {
     })
 }
 
-/// The first queues on all paths from an element, or to it.
-fn near(setup: &Setup<'_>, behind: bool) -> Vec<usize> {
+/// Numbers of the first elements that `is` wants on all paths from an element, or to it.
+pub(crate) fn near(setup: &Setup<'_>, behind: bool, is: impl Fn(usize) -> bool) -> Vec<usize> {
     let Some(configuration) = setup.around.configuration else { return Vec::new() };
     let (mut found, mut seen) = (Vec::new(), HashSet::from([setup.number()]));
     let mut open = vec![setup.number()];
@@ -102,7 +103,7 @@ fn near(setup: &Setup<'_>, behind: bool) -> Vec<usize> {
             if here != at || !seen.insert(next) {
                 continue;
             }
-            if is_queue(setup, next) {
+            if is(next) {
                 found.push(next);
             } else {
                 open.push(next);

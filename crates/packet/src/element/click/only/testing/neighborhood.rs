@@ -3,8 +3,7 @@
 //! Source: Click's `NeighborhoodTest`. `upstream` and `downstream` have a line with the name of each element that is found;
 //! with an argument, the first elements of that class (or that have that name) on each path.
 
-use std::collections::BTreeSet;
-
+use crate::element::click::only::nearest::near;
 use crate::graph::{Element, ElementClass, Made, Setup};
 use crate::handler::Handler;
 use crate::language::ClassSpec;
@@ -16,7 +15,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         let wanted = setup.args.optional::<String>("FILTER");
         setup.args.finish()?;
         let wanted = wanted?;
-        let [before, behind] = [false, true].map(|behind| near(setup, wanted.as_deref(), behind));
+        let [before, behind] = [false, true].map(|behind| names(setup, wanted.as_deref(), behind));
         Ok(Made::new(|_| Passing)
             .handler(Handler::read("upstream", move || before.clone()))
             .handler(Handler::read("downstream", move || behind.clone())))
@@ -24,28 +23,13 @@ pub(crate) const CLASS: ElementClass = ElementClass {
 };
 
 /// Names of the elements that are found in one direction, a line each.
-fn near(setup: &Setup<'_>, wanted: Option<&str>, behind: bool) -> String {
-    let Some(configuration) = setup.around.configuration else { return String::new() };
-    let elements = configuration.elements();
-    let (mut found, mut seen) = (BTreeSet::new(), BTreeSet::from([setup.number()]));
-    let mut open = vec![setup.number()];
-    while let Some(at) = open.pop() {
-        for wire in configuration.connections() {
-            let (from, to) = (wire.from as usize, wire.to as usize);
-            let (here, next) = if behind { (from, to) } else { (to, from) };
-            if here != at || !seen.insert(next) {
-                continue;
-            }
-            let element = &elements[next];
-            match wanted {
-                Some(wanted) if element.class.name != wanted && *element.name != *wanted => {
-                    open.push(next);
-                }
-                _ => _ = found.insert(next),
-            }
-        }
-    }
-    found.into_iter().map(|number| format!("{}\n", elements[number].name)).collect()
+fn names(setup: &Setup<'_>, wanted: Option<&str>, behind: bool) -> String {
+    let elements = setup.around.configuration.map_or(&[][..], |all| all.elements());
+    let is = |number: usize| {
+        let element = &elements[number];
+        wanted.is_none_or(|wanted| element.class.name == wanted || *element.name == *wanted)
+    };
+    near(setup, behind, is).into_iter().map(|at| format!("{}\n", elements[at].name)).collect()
 }
 
 struct Passing;

@@ -130,7 +130,7 @@ pub(super) fn patterns<T>(
         text.and_then(|text| read(text).map_err(|error| error.to_string()))
             .map_err(|words| args.refuse(arg, &words))
     };
-    // All that is wrong is told, not only the first.
+    // All errors are reported, not only the first.
     let patterns: Vec<_> = given.iter().map(one).collect();
     let texts = given.iter().map(|arg| arg.uncommented().trim().to_owned()).collect();
     Ok((patterns.into_iter().collect::<Result<_, _>>()?, texts))

@@ -57,8 +57,8 @@ pub(crate) struct Flow {
     /// Input of its first packet.
     pub(crate) input: u16,
     flags: Cell<u8>,
-    /// Of each direction, whether one more packet, which closes nothing and is not the third one of the flow, leaves it for as
-    /// long as it stays now, and its data as they are.
+    /// Whether the timeout and the data of the flow stay the same with further packets of each direction, except for one that
+    /// closes the connection and for the third packet of the flow.
     settled: [bool; 2],
     /// Annotation that replies get.
     pub(crate) reply_anno: u8,

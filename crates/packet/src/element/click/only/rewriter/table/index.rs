@@ -223,8 +223,8 @@ impl Index {
         }
     }
 
-    /// The number of a tag that is not in its own line. Apart from [`Self::likely`], so that this asks whether a line is full
-    /// only of such a tag: of others it is as good as random.
+    /// The number of a tag that is not in its own line. Apart from [`Self::likely`], so that
+    /// only such a tag has its line checked for being full: for others that branch would be mispredicted half the time.
     #[cold]
     #[inline(never)]
     fn further(&self, line: &Line, tag: u32) -> Option<u32> {

@@ -8,10 +8,10 @@
 //! `RatedSource` have the time at which they were made. All count as packets of our own making. Of several workers the
 //! first makes them all, as one thread does in Click: `LIMIT` and rates hold for the router, and packets stay in order.
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::element::support::allowance::{Allowance, Budget, Rate, Unit};
+use crate::element::support::one_instance::OneInstance;
 use crate::element::support::resets::Resets;
 use crate::element::support::setting::{Setting, value};
 use crate::element::support::stop::{EndCall, Stop};
@@ -172,14 +172,13 @@ fn assemble(
     let resets = Arc::new(Resets::new());
     let waits = matches!(pace(), Pace::Round(_));
     let stop = stop.then(|| setup.ending.clone());
-    let made_one = AtomicBool::new(false);
+    let one = OneInstance::default();
     let made = Made::new({
         let (active, limit, counts) = (active.clone(), limit.clone(), counts.clone());
         let (resets, data) = (resets.clone(), data.clone());
         move |instance| Source {
             data: data.instance(),
-            // Relaxed: instances are made by one thread, that of the first worker first.
-            first: !instance.is_dry_run() && !made_one.swap(true, Relaxed),
+            first: one.is(instance),
             limit: limit.clone(),
             made: 0,
             pace: pace(),

@@ -8,6 +8,7 @@ pub mod console;
 pub(crate) mod copies;
 pub(crate) mod icmp_errors;
 pub(crate) mod lookups;
+pub(crate) mod one_instance;
 pub mod own_addrs;
 pub(crate) mod packets;
 pub(crate) mod plain;

@@ -7,7 +7,6 @@
 //! several workers the first sends.
 
 use std::net::Ipv4Addr;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,6 +14,7 @@ use super::checksums::fill_checksums;
 use super::console;
 use super::seen::{Seen, word};
 use crate::element::click::source::LONGEST;
+use crate::element::support::one_instance::OneInstance;
 use crate::element::support::setting::{Setting, value};
 use crate::element::support::stop::Stop;
 use crate::frame::wire::Ip4;
@@ -63,13 +63,12 @@ fn configure(setup: &mut Setup<'_>) -> Result<Made, ConfigError> {
     let verbose = verbose?.unwrap_or(true);
     let stop = stop?.unwrap_or(false).then(|| setup.ending.clone());
     let replies = setup.inputs > 0;
-    let made_one = AtomicBool::new(false);
+    let one = OneInstance::default();
     let made = Made::new({
         let shared = shared.clone();
         move |instance| Pings {
             shared: shared.clone(),
-            // Relaxed: instances are made by one thread, that of the first worker first.
-            works: !instance.is_dry_run() && !made_one.swap(true, Relaxed),
+            works: one.is(instance),
             identifier,
             data: data.clone(),
             verbose,

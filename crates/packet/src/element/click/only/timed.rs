@@ -4,10 +4,10 @@
 //! Source: Click's elements of these names. Of several workers the first makes packets.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::interval::Interval;
 use crate::element::click::source::{self, Data, stamp};
+use crate::element::support::one_instance::OneInstance;
 use crate::element::support::resets::Resets;
 use crate::element::support::setting::{Setting, Time};
 use crate::element::support::stop::Stop;
@@ -36,13 +36,12 @@ pub(crate) const SOURCE: ElementClass = ElementClass {
         let data = Arc::new(Data::new(source::data(data.as_ref())));
         let counts = setup.keep::<PerWorker<Count>>();
         let resets = Arc::new(Resets::new());
-        let made_one = AtomicBool::new(false);
+        let one = OneInstance::default();
         let made = Made::new({
             let (active, counts, resets) = (active.clone(), counts.clone(), resets.clone());
             let (interval, limit, data) = (interval.clone(), limit.clone(), data.clone());
             move |instance| Source {
-                // Relaxed: instances are made by one thread, that of the first worker first.
-                works: !instance.is_dry_run() && !made_one.swap(true, Relaxed),
+                works: one.is(instance),
                 interval: Interval::new(interval.clone()),
                 limit: limit.clone(),
                 data: data.instance(),

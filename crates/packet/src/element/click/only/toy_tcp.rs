@@ -9,13 +9,13 @@
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use fingerpost_lpm::Prefix;
 
 use super::checksums::fill_checksums;
 use super::random::Random;
 use super::seen::{Seen, long, word};
+use crate::element::support::one_instance::OneInstance;
 use crate::frame::wire::Ip4;
 use crate::frame::wire::protocol::TCP;
 use crate::frame::{Batch, DropReason, Hop};
@@ -29,10 +29,9 @@ pub(crate) const TOY: ElementClass = ElementClass {
         let port = setup.args.positional::<u16>("DPORT");
         setup.args.finish()?;
         let port = port?;
-        let (made_one, random) = (AtomicBool::new(false), Random::of(setup));
+        let (one, random) = (OneInstance::default(), Random::of(setup));
         let made = Made::new(move |instance| {
-            // Relaxed: instances are made by one thread, that of the first worker first.
-            let works = !instance.is_dry_run() && !made_one.swap(true, Relaxed);
+            let works = one.is(instance);
             let mut random = random.clone();
             Toy { works, client: Client::new([1024, port], &mut random), random }
         });
@@ -49,9 +48,9 @@ pub(crate) const WEB: ElementClass = ElementClass {
         let rate = setup.args.optional::<u32>("RATE");
         setup.args.finish()?;
         let (prefix, dst, rate) = (prefix?, dst?.to_bits(), rate?.unwrap_or(1).max(1));
-        let (made_one, random) = (AtomicBool::new(false), Random::of(setup));
+        let (one, random) = (OneInstance::default(), Random::of(setup));
         let made = Made::new(move |instance| Web {
-            works: !instance.is_dry_run() && !made_one.swap(true, Relaxed),
+            works: one.is(instance),
             prefix,
             dst,
             interval_ns: 1_000_000_000 / u64::from(rate),

@@ -20,9 +20,9 @@ mod text;
 mod trail;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::element::support::caller::Caller;
+use crate::element::support::one_instance::OneInstance;
 use crate::frame::{Batch, DropReason};
 use crate::graph::{Context, Element, ElementClass, Ending, Inputs, Made, Setup};
 use crate::handler::Handler;
@@ -118,13 +118,12 @@ fn configure(setup: &mut Setup<'_>, class: &'static str, kind: Kind) -> Result<M
     let name = (setup.name().to_owned(), class);
     let script = Script::new(name, kind, program, Caller::of(setup), ending);
     let script = Arc::new(script);
-    let made_one = AtomicBool::new(false);
+    let one = OneInstance::default();
     let (outputs, ending) = (setup.outputs, setup.ending.clone());
     let mut made = Made::new({
         let script = script.clone();
         move |instance| Runner {
-            // Relaxed: instances are made by one thread, that of the first worker first.
-            works: !instance.is_dry_run() && !made_one.swap(true, Relaxed),
+            works: one.is(instance),
             script: script.clone(),
             ending: ending.clone(),
             outputs,

@@ -5,9 +5,9 @@
 //! true`.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::element::support::caller::Caller;
+use crate::element::support::one_instance::OneInstance;
 use crate::element::support::resets::Resets;
 use crate::element::support::setting::{Setting, value};
 use crate::element::support::stop::Stop;
@@ -29,12 +29,11 @@ pub(crate) const HANDLER: ElementClass = ElementClass {
         let again = Setting::new(again?.unwrap_or(false));
         let due = Setting::new(active?.unwrap_or(true));
         let (caller, counts) = (Caller::of(setup), setup.keep::<PerWorker<Count>>());
-        let made_one = AtomicBool::new(false);
+        let one = OneInstance::default();
         let made = Made::new({
             let (again, due, counts) = (again.clone(), due.clone(), counts.clone());
             move |instance| Calling {
-                // Relaxed: instances are made by one thread, that of the first worker first.
-                works: !instance.is_dry_run() && !made_one.swap(true, Relaxed),
+                works: one.is(instance),
                 caller: caller.clone(),
                 call: call.clone(),
                 again: again.clone(),
@@ -93,11 +92,11 @@ pub(crate) const NULL: ElementClass = ElementClass {
         let counts = setup.keep::<PerWorker<Count>>();
         let resets = Resets::new();
         let request = resets.request();
-        let made_one = AtomicBool::new(false);
+        let one = OneInstance::default();
         let made = Made::new({
             let (limit, counts) = (limit.clone(), counts.clone());
             move |instance| Counting {
-                works: !instance.is_dry_run() && active && !made_one.swap(true, Relaxed),
+                works: active && one.is(instance),
                 limit: limit.clone(),
                 count: counts.add(instance),
                 resets: resets.instance(),

@@ -129,7 +129,11 @@ fn a_table_of_bgpd_by_zebra() {
     // They do not count there.
     let of_kernel = || lab.source("kernel")["routes"].as_u64().expect("a number");
     lab.wait_for("no routes of zebra by the kernel", || of_kernel() < 100);
-    assert_eq!(lab.source("fpm")["errors"], 0, "{}", lab.source("fpm"));
+    // Zebra 8.4 sends routes that change while a session begins before it sends the next-hop objects that were there already,
+    // and sends these routes again with its whole table.
+    let source = lab.source("fpm");
+    let said = source["last_error"].as_str().unwrap_or_default();
+    assert!(source["errors"] == 0 || said.contains("next-hop object"), "{source}");
 
     // All is withdrawn, and comes back.
     neighbor.kill();
@@ -138,6 +142,7 @@ fn a_table_of_bgpd_by_zebra() {
     let mut neighbor = speaker(&lab.line, &all[tenth..]);
     lab.wait_for("all routes again", || of_fpm(all.len() - tenth));
     assert_eq!(zebra::compare(&lab.router, &frr), all.len() - tenth);
+    assert_eq!(lab.source("fpm")["errors"], source["errors"], "{}", lab.source("fpm"));
 
     // Zebra is gone: its routes stay, and those that it left in the kernel count again.
     // In this order, as zebra withdraws the routes of a bgpd that is gone.

@@ -4,9 +4,10 @@
 //! of the program as it is shipped, the second one with a higher version.
 
 use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
 use super::kernel;
 use crate::{package, sh};
@@ -56,18 +57,21 @@ impl Debian {
 fn archive(folder: &Path) -> Result<PathBuf> {
     let release = fs::read_to_string("/etc/os-release").context("no release")?;
     let suite = kernel::codename(&release).context("a release without a name")?;
-    let file = folder.join(format!("{suite}.tar"));
-    if file.is_file() {
-        return Ok(file);
-    }
-    ensure!(sh::find("mmdebstrap").is_some(), "mmdebstrap is missing: apt-get install mmdebstrap");
-    let part = folder.join(format!("{suite}-{}.part.tar", std::process::id()));
     let mut make = sh::command("mmdebstrap --variant=minbase");
     make.arg(format!("--include={PACKAGES}"));
     for folder in ["doc", "locale"] {
         make.arg(format!("--dpkgopt=path-exclude=/usr/share/{folder}/*"));
     }
-    sh::run(make.arg(suite).arg(&part))?;
+    make.arg(suite);
+    // Other packages are another archive.
+    let mut words = DefaultHasher::new();
+    sh::shown(&make).hash(&mut words);
+    let file = folder.join(format!("{suite}-{:016x}.tar", words.finish()));
+    if file.is_file() {
+        return Ok(file);
+    }
+    let part = file.with_extension(format!("{}.part.tar", std::process::id()));
+    sh::run(make.arg(&part))?;
     // Whole or not at all.
     fs::rename(&part, &file).with_context(|| file.display().to_string())?;
     Ok(file)
@@ -80,6 +84,8 @@ fn make(folder: &Path, revision: &str, name: &str) -> Result<()> {
         None => sh::root().join("target/release"),
     };
     let out = folder.join(revision);
+    // One of another version may be there from a run that was interrupted.
+    let _ = fs::remove_dir_all(&out);
     let words = ["deb", "--revision", revision, "--programs"].map(String::from);
     let mut args = words.to_vec();
     args.extend([programs.display().to_string(), "--out".into(), out.display().to_string()]);

@@ -76,8 +76,13 @@ pub(crate) fn vm(args: &[String]) -> Result<()> {
             return Ok(());
         }
     };
+    let is_of_debian = OF_DEBIAN.contains(&test.as_str());
+    if is_of_debian && sh::find("mmdebstrap").is_none() {
+        println!("skipped: needs mmdebstrap");
+        return Ok(());
+    }
     let mut programs = build(test)?;
-    if OF_DEBIAN.contains(&test.as_str()) {
+    if is_of_debian {
         machine.debian = Some(Debian::provide()?);
     }
     for program in &mut programs {

@@ -171,7 +171,7 @@ fn help(_: &[String]) -> Result<()> {
 
 /// Builds both programs and runs a command of the lab; its exit code is ours.
 fn lab(command: &str, args: &[String]) -> Result<()> {
-    sh::run(&mut sh::command(test::RELEASE))?;
+    sh::run(&mut sh::command(sh::RELEASE))?;
     let mut lab = sh::command("target/release/fingerpost-lab");
     lab.arg(command).args(args);
     println!("$ {}", sh::shown(&lab));
@@ -274,7 +274,7 @@ fn soak(args: &[String]) -> Result<()> {
             "cluster" => "cluster_faults --test cluster_restart --test cluster_store",
             name => name,
         };
-        sh::run(&mut sh::command(test::RELEASE))?;
+        sh::run(&mut sh::command(sh::RELEASE))?;
         let tests = format!(
             "cargo test --package fingerpost-tests --test {programs} -- {filter} --nocapture"
         );
@@ -300,7 +300,7 @@ fn soak(args: &[String]) -> Result<()> {
     } else if name == "xdp" {
         tests.args(["--package", "fingerpost-tests", "--test", "xdp_lookup"]);
     } else {
-        sh::run(&mut sh::command(test::RELEASE))?;
+        sh::run(&mut sh::command(sh::RELEASE))?;
         tests.args(["--workspace", "--all-features"]);
     }
     let limit =

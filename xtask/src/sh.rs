@@ -9,6 +9,10 @@ use anyhow::{Context, Result, bail};
 
 use crate::progress::Progress;
 
+/// Builds the programs as they are shipped.
+pub(crate) const RELEASE: &str =
+    "cargo build --release --package fingerpost --package fingerpost-lab";
+
 /// The root of the checkout, where every command runs unless it has another folder.
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the root").to_path_buf()

@@ -54,10 +54,6 @@ struct Step {
     turn: Turn,
 }
 
-/// Builds the programs as they are shipped.
-pub(crate) const RELEASE: &str =
-    "cargo build --release --package fingerpost --package fingerpost-lab";
-
 /// Failed programs that are run again, at most.
 const MOST_AGAIN: usize = 12;
 
@@ -81,7 +77,7 @@ const STEPS: &[Step] = &[
         ..gate("test programs", "cargo test --workspace --all-features --no-run")
     },
     // The tests in namespaces start the programs as they are shipped.
-    Step { quick: false, turn: Turn::Ahead, ..gate("release", RELEASE) },
+    Step { quick: false, turn: Turn::Ahead, ..gate("release", sh::RELEASE) },
     beside(gate("lint", "cargo clippy --workspace --all-targets --all-features -- -D warnings")),
     // The lookup crate is for kernels and other places without an operating system too.
     beside(gate("no_std", "cargo check --package fingerpost-lpm --no-default-features")),

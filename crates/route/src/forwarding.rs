@@ -8,7 +8,7 @@ use fingerpost_lpm::{Addr, Lookup, NextHopId, Prefix};
 
 use crate::event::{AnyPrefix, Mac, TableId};
 use crate::hops::{ForwardingAction, HopTable};
-use crate::nexthop::narrower;
+use crate::mtu::narrower;
 
 /// Lookups in VRFs that a packet gets at most: routes that lead further form a loop.
 pub const MOST_VRFS: usize = 8;

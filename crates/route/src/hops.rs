@@ -31,7 +31,7 @@ use fingerpost_lpm::Region;
 use loom::sync::atomic::AtomicU64;
 
 use crate::event::Mac;
-use crate::nexthop::narrower;
+use crate::mtu::{RouteMtu, narrower};
 
 /// Forwarding action of a packet: one word, kind in the top four bits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -53,42 +53,6 @@ pub enum ForwardingAction {
     /// Look the destination up again, as of a packet that arrives at this port: that of a VRF's device. The packet may be as
     /// large as the routes to here allow.
     Vrf(u16, RouteMtu),
-}
-
-/// Largest IP packet that a route into a VRF allows, in 11 bits: exact up to 1599 bytes, above that rounded down to a
-/// multiple of 128. Senders learn such an MTU as it is rounded, and packets of that size fit.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct RouteMtu(u16);
-
-impl RouteMtu {
-    /// No limit.
-    pub const NONE: Self = Self(0);
-    /// Code 1 is the first byte above this.
-    const BELOW: u16 = 64;
-    /// The last exact MTU, and its code.
-    const EXACT: u16 = 1599;
-    const LAST_EXACT: u16 = Self::EXACT - Self::BELOW;
-    const STEP: u16 = 128;
-    /// Steps that have an exact code.
-    const STEPS: u16 = Self::EXACT / Self::STEP;
-
-    /// The MTU of a route, at least 68 bytes, or 0 for none.
-    pub fn of(mtu: u16) -> Self {
-        Self(match mtu {
-            0 => 0,
-            1..=Self::EXACT => mtu.saturating_sub(Self::BELOW).max(1),
-            _ => Self::LAST_EXACT + mtu / Self::STEP - Self::STEPS,
-        })
-    }
-
-    /// The MTU in bytes, 0 for none.
-    pub fn bytes(self) -> u16 {
-        match self.0 {
-            0 => 0,
-            1..=Self::LAST_EXACT => self.0 + Self::BELOW,
-            code => (code - Self::LAST_EXACT + Self::STEPS) * Self::STEP,
-        }
-    }
 }
 
 const KIND_SHIFT: u32 = 28;
@@ -114,7 +78,9 @@ impl ForwardingAction {
             Self::Blackhole => (4, 0),
             Self::Unreachable => (5, 0),
             Self::Prohibit => (6, 0),
-            Self::Vrf(port, mtu) => (2, u32::from(mtu.0) << MTU_SHIFT | IN_VRF | u32::from(port)),
+            Self::Vrf(port, mtu) => {
+                (2, u32::from(mtu.encode()) << MTU_SHIFT | IN_VRF | u32::from(port))
+            }
         };
         debug_assert!(value <= VALUE_MASK);
         kind << KIND_SHIFT | value
@@ -137,7 +103,7 @@ impl ForwardingAction {
         match word >> KIND_SHIFT {
             1 => Self::Adjacency(value),
             2 if value & IN_VRF != 0 => {
-                Self::Vrf(value as u16, RouteMtu((value >> MTU_SHIFT) as u16))
+                Self::Vrf(value as u16, RouteMtu::decode((value >> MTU_SHIFT) as u16))
             }
             2 => Self::Glean(value as u16),
             3 => Self::Local,
@@ -549,19 +515,6 @@ mod tests {
         ] {
             assert_eq!(ForwardingAction::decode(action.encode()), action);
         }
-    }
-
-    #[test]
-    fn the_mtu_of_a_route_into_a_vrf_is_exact_or_less() {
-        assert_eq!((RouteMtu::of(0), RouteMtu::NONE.bytes()), (RouteMtu::NONE, 0));
-        let mut before = 0;
-        for mtu in 68..=u16::MAX {
-            let (code, least) = (RouteMtu::of(mtu), if mtu <= 1599 { mtu } else { mtu - 127 });
-            assert!(code.0 < 1 << 11 && (least..=mtu).contains(&code.bytes()), "{mtu}: {code:?}");
-            assert!(before <= code.bytes(), "{mtu}");
-            before = code.bytes();
-        }
-        assert_eq!([1500, 1664, 9000].map(|mtu| RouteMtu::of(mtu).bytes()), [1500, 1664, 8960]);
     }
 
     #[test]

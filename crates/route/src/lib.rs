@@ -8,6 +8,7 @@ pub mod fib;
 pub mod forwarding;
 pub mod group;
 pub mod hops;
+pub mod mtu;
 pub mod netlink;
 pub mod nexthop;
 pub mod rib;
@@ -32,5 +33,6 @@ pub use forwarding::{
     FibLookup, Forwarding, FoundHop, IpFamily, MOST_VRFS, PortInfo, PortTable, ResolveRequest,
     UrpfMode,
 };
-pub use hops::{Adjacency, ForwardingAction, HopTable, PackedAdjacency, RouteMtu};
+pub use hops::{Adjacency, ForwardingAction, HopTable, PackedAdjacency};
+pub use mtu::RouteMtu;
 pub use rules::{PolicyRule, PolicyRules, RuleAction, Selected};

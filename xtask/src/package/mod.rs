@@ -14,7 +14,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::{sh, test};
+use crate::sh;
 
 const USAGE: &str =
     "usage: cargo xtask package [deb|rpm|tar].. [--programs DIR] [--out DIR] [--revision N]";
@@ -92,7 +92,7 @@ pub(crate) fn package(args: &[String]) -> Result<()> {
         let programs = match (&options.programs, kind.as_str()) {
             (Some(folder), _) => folder.clone(),
             (None, "tar") => built_static(&paths)?,
-            (None, _) => built(test::RELEASE, "", &paths)?,
+            (None, _) => built(sh::RELEASE, "", &paths)?,
         };
         let root = work.join(kind);
         let packed = Packed {
@@ -125,7 +125,7 @@ fn built_static(paths: &paths::Paths) -> Result<PathBuf> {
         Path::new(library.trim_end()).is_dir(),
         "no standard library of {target}: rustup target add {target}"
     );
-    let mut words = format!("{} --target {target}", test::RELEASE);
+    let mut words = format!("{} --target {target}", sh::RELEASE);
     if sh::find("musl-gcc").is_none() {
         // The TLS library has C, which takes a compiler for that target.
         println!("without musl-gcc (apt-get install musl-tools) the programs have no TLS");
@@ -172,7 +172,7 @@ fn stage(programs: &Path, root: &Path, rpm: bool, paths: &paths::Paths) -> Resul
             println!("{} is not there: the package has no {name}", from.display());
             continue;
         }
-        ensure!(from.is_file(), "{} is not there: {}", from.display(), test::RELEASE);
+        ensure!(from.is_file(), "{} is not there: {}", from.display(), sh::RELEASE);
         install(&from, &to, 0o755)?;
         strip(&to)?;
         let bytes = fs::read(&to).with_context(|| to.display().to_string())?;

@@ -9,7 +9,8 @@ use super::neighbors::Neighbors;
 use super::objects::Objects;
 use super::tables::Tables;
 use crate::event::{AnyPrefix, ObjectTarget, VRF};
-use crate::hops::{Adjacency, ForwardingAction, RouteMtu};
+use crate::hops::{Adjacency, ForwardingAction};
+use crate::mtu::RouteMtu;
 use crate::nexthop::{AdjacencyKey, Exit, Found, Resolver};
 
 /// A view of the control side's parts while its next hops are written.

@@ -11,7 +11,8 @@ use super::journal::Happened;
 use super::resolver::resolver;
 use super::sources::{HOST, SourceId};
 use crate::event::{AnyPrefix, Path, RouteKey, RouteUpdate, Target, is_host};
-use crate::nexthop::{HopAttrs, HopError, HopFlags, HopKey, NextHops, narrower};
+use crate::mtu::narrower;
+use crate::nexthop::{HopAttrs, HopError, HopFlags, HopKey, NextHops};
 use crate::rib::{Candidate, Effect};
 
 impl Control {

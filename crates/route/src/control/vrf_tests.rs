@@ -6,7 +6,8 @@ use crate::event::{
     LinkState, MAIN_TABLE, Mac, NeighborState, Path, RouteEvent, RouteUpdate, Target,
 };
 use crate::forwarding::ResolveRequest;
-use crate::hops::{ForwardingAction, RouteMtu};
+use crate::hops::ForwardingAction;
+use crate::mtu::RouteMtu;
 use crate::rules::{PolicyRule, PolicyRules, RuleAction, usual};
 
 const RED: u32 = 10;

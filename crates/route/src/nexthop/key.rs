@@ -114,11 +114,6 @@ impl Default for HopAttrs {
     }
 }
 
-/// The smaller one of two MTUs in bytes, where 0 stands for none.
-pub fn narrower(a: u16, b: u16) -> u16 {
-    if a == 0 || b == 0 { a.max(b) } else { a.min(b) }
-}
-
 /// Flags of a next hop, with FreeBSD's values (`NHF_` in sys/net/route/nhop.h).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct HopFlags(pub u16);

@@ -21,7 +21,8 @@ use fingerpost_lpm::{Epoch, Grace, Heap, MemoryMaker, NextHopId, UpdateError};
 
 use crate::event::{AnyPrefix, Path};
 use crate::group::{Buckets, GroupMode, slot_shares};
-use crate::hops::{ForwardingAction, HopTable, MAX_INDEX, RouteMtu};
+use crate::hops::{ForwardingAction, HopTable, MAX_INDEX};
+use crate::mtu::RouteMtu;
 
 mod check;
 mod depend;
@@ -36,7 +37,7 @@ mod rows;
 mod tests;
 
 pub use check::HopError;
-pub use key::{AdjacencyKey, Exit, HopAttrs, HopFlags, HopKey, narrower};
+pub use key::{AdjacencyKey, Exit, HopAttrs, HopFlags, HopKey};
 pub use resolve::{Found, Resolver};
 pub use rows::{HopRow, MemberRow};
 

@@ -12,9 +12,10 @@ use std::net::IpAddr;
 use fingerpost_lpm::NextHopId;
 
 use super::NextHops;
-use super::key::{AdjacencyKey, Exit, HopAttrs, HopKey, narrower};
+use super::key::{AdjacencyKey, Exit, HopAttrs, HopKey};
 use crate::event::{AnyPrefix, ObjectTarget, Path};
-use crate::hops::{Adjacency, ForwardingAction, RouteMtu};
+use crate::hops::{Adjacency, ForwardingAction};
+use crate::mtu::{RouteMtu, narrower};
 
 /// How deep recursive gateways and nested groups are followed.
 pub(super) const MAX_DEPTH: usize = 8;

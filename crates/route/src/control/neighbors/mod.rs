@@ -27,7 +27,8 @@ use super::{Control, forwarded};
 use crate::event::{AnyPrefix, Mac, NeighborState, Path, RouteKey};
 use crate::forwarding::ResolveRequest;
 use crate::hops::{Adjacency, ForwardingAction};
-use crate::nexthop::{AdjacencyKey, HopAttrs, HopKey, narrower};
+use crate::mtu::narrower;
+use crate::nexthop::{AdjacencyKey, HopAttrs, HopKey};
 
 /// Time that a host which did not reply is remembered as silent, and between two requests for a silent
 /// gateway.

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use crate::event::{Path, RouteKey, Target};
-use crate::nexthop::narrower;
+use crate::mtu::narrower;
 use crate::source::rtnetlink::Body;
 
 /// Consequence for the consumer of the key's route.

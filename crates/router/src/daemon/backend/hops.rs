@@ -4,7 +4,8 @@ use std::net::IpAddr;
 
 use fingerpost_io::xdp::forward::Used;
 use fingerpost_lpm::NextHopId;
-use fingerpost_route::nexthop::{Exit, HopKey, HopRow, MemberRow, narrower};
+use fingerpost_route::mtu::narrower;
+use fingerpost_route::nexthop::{Exit, HopKey, HopRow, MemberRow};
 use fingerpost_route::{ForwardingAction, HopView, ObjectView, Path};
 
 use super::{LinkNames, View};

@@ -170,8 +170,11 @@ impl Client {
             None => self.connect().await?,
         };
         let mut answered = self.send_by(&mut sender, built()).await;
-        if answered.as_ref().is_err_and(|error| error.is_canceled() || error.is_closed()) {
-            // The daemon has ended the connection, or another one runs now: the request was not sent.
+        // The daemon has ended the connection, or another one runs now: the request was not sent.
+        let unsent = |error: &hyper::Error| error.is_canceled() || error.is_closed();
+        // A request that only reads may be sent twice (RFC 9110, section 9.2.2): another client had taken the place.
+        let ended = |error: &hyper::Error| method == Method::GET && error.is_incomplete_message();
+        if answered.as_ref().is_err_and(|error| unsent(error) || ended(error)) {
             sender = self.connect().await?;
             answered = self.send_by(&mut sender, built()).await;
         }
@@ -263,6 +266,37 @@ mod tests {
 
     use super::*;
 
+    /// Reads the head of a request.
+    fn read_head(stream: &mut UnixStream) {
+        let (mut asked, mut byte) = (Vec::new(), [0]);
+        while !asked.ends_with(b"\r\n\r\n") {
+            stream.read_exact(&mut byte).unwrap();
+            asked.extend(byte);
+        }
+    }
+
+    /// A server that ends two connections before it answers, and answers over the third.
+    #[test]
+    fn a_request_that_reads_is_sent_twice_and_one_that_changes_is_not() {
+        let path = std::env::temp_dir().join(format!("fpclient-again{}.sock", std::process::id()));
+        let listener = UnixListener::bind(&path).unwrap();
+        let served = std::thread::spawn(move || {
+            for answers in [false, false, true] {
+                let (mut stream, _) = listener.accept().unwrap();
+                read_head(&mut stream);
+                if answers {
+                    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\n7").unwrap();
+                }
+            }
+        });
+        let client = Client::new(Some(&path)).unwrap();
+        let broken = client.send::<u32>(Method::DELETE, "/v1/number", &()).unwrap_err();
+        assert!(matches!(broken, ClientError::Broken { .. }), "{broken}");
+        assert_eq!(client.get::<u32>("/v1/number", &()).unwrap(), 7);
+        served.join().unwrap();
+        std::fs::remove_file(&path).unwrap();
+    }
+
     /// A server that answers three requests a connection.
     #[test]
     fn several_questions_go_over_one_connection_while_it_lasts() {
@@ -272,11 +306,7 @@ mod tests {
             for _ in 0..2 {
                 let (mut stream, _) = listener.accept().unwrap();
                 for answer in 0..3 {
-                    let (mut asked, mut byte) = (Vec::new(), [0]);
-                    while !asked.ends_with(b"\r\n\r\n") {
-                        stream.read_exact(&mut byte).unwrap();
-                        asked.extend(byte);
-                    }
+                    read_head(&mut stream);
                     let last = if answer == 2 { "connection: close\r\n" } else { "" };
                     let head = format!("HTTP/1.1 200 OK\r\ncontent-length: 1\r\n{last}\r\n7");
                     stream.write_all(head.as_bytes()).unwrap();

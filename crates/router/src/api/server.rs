@@ -218,6 +218,9 @@ async fn accept(listener: &Listener, router: &axum::Router, connections: &Connec
         if crowded == CROWD {
             crowded = 0;
             tokio::time::sleep(CROWD_PAUSE).await;
+        } else {
+            // A request that has arrived is read before a newcomer could take the place of its connection.
+            tokio::task::yield_now().await;
         }
     }
 }

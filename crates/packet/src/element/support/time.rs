@@ -42,12 +42,14 @@ pub(crate) fn seed(seed: u64) {
     DRAWN_HERE.set(Some(Rng::new(seed)));
 }
 
-/// A random word: nobody can guess it, unless time is virtual or this thread has a seed.
+/// A random word: that of this thread's seed, or a secret one.
+#[cfg(feature = "click")]
 pub(crate) fn random_word() -> u64 {
-    #[cfg(any(test, feature = "testing", feature = "click"))]
-    if let Some(word) = DRAWN_HERE.with_borrow_mut(|rng| rng.as_mut().map(Rng::word)) {
-        return word;
-    }
+    DRAWN_HERE.with_borrow_mut(|rng| rng.as_mut().map(Rng::word)).unwrap_or_else(secret_word)
+}
+
+/// A random word that nobody can guess, unless time is virtual.
+pub(crate) fn secret_word() -> u64 {
     match VIRTUAL_NS.load(Relaxed) {
         REAL => RandomState::new().build_hasher().finish(),
         _ => Rng::new(DRAWN.fetch_add(1, Relaxed).wrapping_mul(0x2545_f491_4f6c_dd1d)).word(),

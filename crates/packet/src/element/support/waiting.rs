@@ -164,7 +164,7 @@ impl<K: Copy + Eq + Hash> Waiting<K> {
             hosts: Box::new([0; INGRESSES]),
             host_packets: 0,
             // Who sweeps is not to know which hosts make room.
-            random: Rng::new(time::random_word()),
+            random: Rng::new(time::secret_word()),
             held: Held::default(),
         }
     }

@@ -2,8 +2,9 @@
 //! `RandomBitErrors(P)` damages them.
 //!
 //! `RandomSeed(SEED)` restarts every random generator of the configuration from a seed; so does a write to its handler `seed`.
+//! Without a number it takes one that nobody foresees.
 //!
-//! Source: Click's elements of these names. The numbers are the same in each run (xorshift64), also where no seed is given.
+//! Source: Click's elements of these names. The numbers are the same in each run (xorshift64), where the configuration has no `RandomSeed`.
 //! `random` of a `Script` follows a seed as well, where one thread runs it all (`fingerpost click`).
 
 use super::each::sorting;
@@ -39,7 +40,6 @@ impl Seed {
     fn set(&self, seed: u32) {
         self.value.set(seed);
         self.count.change(|count| count.wrapping_add(1));
-        time::seed(seed.into());
     }
 }
 
@@ -141,19 +141,31 @@ pub(crate) const SEED: ElementClass = ElementClass {
     configure: |setup| {
         let given = setup.args.optional::<u32>("SEED");
         setup.args.finish()?;
-        let (given, seed) = (given?, Seed::of(setup));
-        if let Some(given) = given {
-            seed.set(given);
-        }
+        let (first, seed) = (given?.unwrap_or_else(unforeseen), Seed::of(setup));
+        seed.set(first);
         let shown = seed.value.clone();
-        let made = Made::new(|_| Nothing);
+        let made = Made::new(move |instance| {
+            // A configuration that is only checked leaves the numbers of this thread as they are.
+            if !instance.is_dry_run() {
+                time::seed(first.into());
+            }
+            Nothing
+        });
         let made = made.handler(Handler::read("seed", move || shown.get().to_string()));
         Ok(made.handler(Handler::write("seed", move |text| {
-            seed.set(value(text)?);
+            let next = if text.trim().is_empty() { unforeseen() } else { value(text)? };
+            seed.set(next);
+            time::seed(next.into());
             Ok(())
         })))
     },
 };
+
+/// A seed where none is given.
+#[allow(clippy::cast_possible_truncation, reason = "half of the bits are as random as all")]
+fn unforeseen() -> u32 {
+    time::secret_word() as u32
+}
 
 struct Nothing;
 
@@ -389,6 +401,10 @@ mod tests {
         assert_eq!(goes(&mut rig), first);
         rig.write("s.seed", "8");
         assert_ne!(goes(&mut rig), first);
+        rig.write("s.seed", "");
+        let drawn = rig.read("s.seed");
+        rig.write("s.seed", "");
+        assert_ne!(rig.read("s.seed"), drawn, "one in 2^32");
     }
 
     #[test]

@@ -363,6 +363,36 @@ fn a_capture_is_read_from_standard_input_and_from_a_fifo() {
 }
 
 #[test]
+#[cfg(feature = "click")]
+fn the_click_command_reads_large_packets_from_any_file() {
+    let folder = Folder::new("click-large");
+    let frames = [vec![7; 60], vec![8; 9014], vec![9; 65_000]];
+    let (from, fifo) = (folder.write("from", ""), folder.path("fifo"));
+    fs::write(&from, capture(&frames)).unwrap();
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    for input in [&from, &fifo] {
+        let to = folder.path("to");
+        let text = format!("FromDump({input}, STOP true) -> Queue -> ToDump({to})");
+        let mut child = fingerpost(&["click", "-e", &text]).spawn().unwrap();
+        if *input == fifo {
+            fs::write(&fifo, capture(&frames)).unwrap();
+        }
+        assert!(child.wait().unwrap().success());
+        assert_eq!(captured(&to), frames, "{input}");
+        fs::remove_file(to).unwrap();
+    }
+    let summary = "!data src ip_len\n1.0.0.1 20\n1.0.0.2 21\n";
+    fs::write(&from, summary).unwrap();
+    let text = format!(
+        "FromIPSummaryDump({fifo}, STOP true) -> ToIPSummaryDump(-, FIELDS src ip_len, HEADER false)"
+    );
+    let child = fingerpost(&["click", "-e", &text]).stdout(Stdio::piped()).spawn().unwrap();
+    fs::write(&fifo, summary).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "1.0.0.1 20\n1.0.0.2 21\n");
+}
+
+#[test]
 fn what_is_wrong_is_told_and_nothing_runs() {
     let folder = Folder::new("click-wrong");
     let wrong = folder.write("wrong.click", "FromDevice(nowhere0) -> Discrad; Queue(x) -> Discard");

@@ -411,6 +411,11 @@ impl Worker {
         self.counters.generated_held.set(0);
     }
 
+    /// Ends the elements at once: they drop what they keep, and ports are not read any more.
+    pub fn end(&mut self) {
+        self.end_graph(None);
+    }
+
     /// Between two rounds: no packet is in the graph.
     fn replace(&mut self, mut graph: Box<Graph>) {
         std::mem::swap(&mut self.graph, &mut *graph);

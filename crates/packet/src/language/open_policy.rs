@@ -12,7 +12,7 @@
 //! Below a folder no symbolic link is followed and `..` is refused ([`Folder`]).
 
 use std::collections::HashSet;
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,6 +24,8 @@ use fingerpost_lpm::input::{self, MOST_STREAM_BYTES, MOST_TEXT_BYTES};
 #[derive(Clone, Debug, Default)]
 pub struct OpenPolicy {
     extent: Extent,
+    /// Whether FIFOs and devices are read without an argument that asks for it.
+    waits: bool,
     known: Arc<Known>,
 }
 
@@ -56,7 +58,12 @@ enum Named {
 impl OpenPolicy {
     /// Everything; and policies made of it by [`known_only`](Self::known_only) have the files below these folders.
     pub fn with_folders(folders: Vec<Folder>) -> Self {
-        Self { extent: Extent::All, known: Arc::new(Known { folders, ..Known::default() }) }
+        Self { known: Arc::new(Known { folders, ..Known::default() }), ..Self::default() }
+    }
+
+    /// Everything, FIFOs and devices as well: of a program that has nothing else to do than to wait for them.
+    pub fn waiting() -> Self {
+        Self { waits: true, ..Self::default() }
     }
 
     /// Regular files to read, and nothing else.
@@ -67,7 +74,7 @@ impl OpenPolicy {
     /// What was opened by this one, or will be, and files below the folders.
     #[must_use]
     pub fn known_only(&self) -> Self {
-        Self { extent: Extent::Known, known: self.known.clone() }
+        Self { extent: Extent::Known, waits: false, known: self.known.clone() }
     }
 
     /// Whether messages may have text of files: not to somebody who may not read them.
@@ -99,6 +106,12 @@ impl OpenPolicy {
     /// As [`input::read_text`]; [`ErrorKind::PermissionDenied`] where it may not be opened.
     pub fn text(&self, name: &str) -> io::Result<String> {
         input::text(self.input(name)?, MOST_TEXT_BYTES)
+    }
+
+    /// Whether a name is for [`special_input`](Self::special_input) without an argument that says so.
+    pub fn is_special(&self, name: &str) -> bool {
+        let is_other = |found: Metadata| !found.is_file() && !found.is_dir();
+        name == "-" || self.waits && fs::metadata(name).is_ok_and(is_other)
     }
 
     /// Opens whatever is there to read it: a FIFO, for which it waits until somebody writes to it, a device, or with `-`

@@ -152,7 +152,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         let flat = flattened(&name, &text, &given).map_err(|errors| refused(errors.into()))?;
         return write_out(arguments.output.as_deref().unwrap_or(Path::new("-")), &flat);
     }
-    let planned = planned(&OpenPolicy::default())?;
+    let planned = planned(&OpenPolicy::waiting())?;
     if !arguments.no_warnings {
         planned.warnings_in_click().iter().for_each(|line| eprintln!("{line}"));
     }
@@ -187,8 +187,8 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         Some(name) => exit_code(single.handlers(), name)?,
         None => 0,
     };
-    // Control sockets are closed before the process ends.
-    drop(single);
+    // Before the process ends: nothing else would.
+    single.stop();
     if code != 0 {
         std::process::exit(code);
     }

@@ -38,6 +38,19 @@ const STEP_NS: u64 = 1_000_000;
 /// Longest sleep where none waits for a time.
 const SLEEP: Duration = Duration::from_millis(5);
 
+/// Memory of all frames where no device takes part. Only the pages that packets reach are used.
+const MOST_BYTES: usize = 1 << 30;
+
+/// Size of each of so many frames where no device takes part: traces have packets of up to 64 KiB, which the host
+/// segments or reassembles. An odd number of cache lines, as `Pool::new` advises.
+fn largest_frame(frames: usize) -> u16 {
+    let lines = (MOST_BYTES / LINE / frames).min(usize::from(u16::MAX) / LINE);
+    u16::try_from(((lines - 1) | 1) * LINE).expect("bounded above")
+}
+
+/// A cache line.
+const LINE: usize = 64;
+
 /// What is run, and how.
 pub(crate) struct SingleOptions<'a> {
     /// Name of the configuration, for messages and for what it requires.
@@ -99,7 +112,10 @@ impl<'a> Single<'a> {
         let Planned { configuration, plan } = planned;
         let service = Service::new(OpenPolicy::default(), None);
         let frames = kept(&plan, &[], 1).saturating_add(SPARE_FRAMES).min(MOST_FRAMES);
-        let pool = Pool::new(u32::try_from(frames).expect("bounded above"), FRAME_BYTES);
+        let devices_may_be =
+            options.reconfigures || plan.devices().iter().any(|device| device.used);
+        let frame_bytes = if devices_may_be { FRAME_BYTES } else { largest_frame(frames) };
+        let pool = Pool::new(u32::try_from(frames).expect("bounded above"), frame_bytes);
         let pools = [pool.clone()];
         let ports = open_ports(&plan, &[], &pools, &BTreeMap::new(), &service.policy)?;
         let always: Vec<_> = options
@@ -160,6 +176,11 @@ impl<'a> Single<'a> {
             now_ns,
             _control: control,
         })
+    }
+
+    /// Ends the elements, which write what they have kept for that, and closes control sockets.
+    pub(crate) fn stop(mut self) {
+        self.worker.end();
     }
 
     /// Handlers of the graph.

@@ -10,7 +10,7 @@
 //! of the `FromDump` that `USE_ENCAP_FROM` names ([`super::only::dump_encap`]). With `FORCE_IP true` packets without an
 //! IPv4 header leave by output 1, or are dropped, and the header of the others is marked. Each packet is in the file of
 //! `ToDump` at once. Differs: what is no regular file is read only where the arguments request it, `-` for standard
-//! input or `SPECIAL true` for a FIFO or a device, as a worker waits for it.
+//! input or `SPECIAL true` for a FIFO or a device, as a worker waits for it; `fingerpost click` reads those too.
 
 use std::fs::File;
 use std::io;
@@ -103,7 +103,8 @@ fn open(
     special: bool,
 ) -> Result<(Option<Pcap>, Option<u64>), ConfigError> {
     let name: String = setup.args.read(arg, "FILENAME")?;
-    let opened = match special || name == "-" {
+    let special = special || setup.policy.is_special(&name);
+    let opened = match special {
         true => setup.policy.special_input(&name),
         false => setup.policy.input(&name).map(Some),
     };
@@ -114,7 +115,7 @@ fn open(
     let read = opened.map_err(reported).and_then(|file| {
         let metadata = file.as_ref().and_then(|file| file.metadata().ok());
         let bytes = metadata.filter(std::fs::Metadata::is_file).map(|metadata| metadata.len());
-        let read = file.map(|file| match special || name == "-" {
+        let read = file.map(|file| match special {
             // Its first bytes may come late.
             true => Pcap::reading(&name, file, is_known).map_err(|error| error.to_string()),
             false => {

@@ -122,16 +122,17 @@ pub(super) fn open(
     }
     let Some(arg) = file else { return Err(setup.args.refuse_all("argument FILENAME is missing")) };
     let name: String = setup.args.read(arg, "FILENAME")?;
-    let opened = match name == "-" {
+    let special = setup.policy.is_special(&name);
+    let opened = match special {
         true => setup.policy.special_input(&name),
         false => setup.policy.input(&name).map(Some),
     };
     match opened {
         Ok(file) => {
-            let plain = file.map(|file: File| match name.as_str() {
+            let plain = file.map(|file: File| match special {
                 // Its first bytes may come late.
-                "-" => Ok(Box::new(file) as Box<dyn Read + Send>),
-                _ => Plain::of(&name, file).map(|plain| Box::new(plain) as _),
+                true => Ok(Box::new(file) as Box<dyn Read + Send>),
+                false => Plain::of(&name, file).map(|plain| Box::new(plain) as _),
             });
             let plain = plain.transpose();
             let plain = plain.map_err(|error| setup.args.refuse(arg, &error.to_string()))?;

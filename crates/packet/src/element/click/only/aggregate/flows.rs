@@ -1,24 +1,30 @@
 //! Numbers of flows: `AggregateIPAddrPair` numbers pairs of addresses, `AggregateIPFlows` flows.
 //!
 //! Source: Click's elements of these names. Flows end after `TCP_TIMEOUT` (a day), `TCP_DONE_TIMEOUT` (30 s, after both
-//! sides finished) or `UDP_TIMEOUT` (60 s) without a packet. Packets of a flow's other direction get color 1, and those
-//! of its first color 0. Later fragments belong to no flow: they leave by the second output. Each worker has its own
-//! numbers. Differs: ICMP errors are flows of their own.
+//! sides finished) or `UDP_TIMEOUT` (60 s) without a packet, and are forgotten every `REAP` (20 minutes). Packets of a
+//! flow's other direction get color 1, and those of its first color 0. Later fragments get the number of their first one,
+//! for which they wait up to `FRAGMENT_TIMEOUT` (30 s), unless `FRAGMENTS` is false. With `ICMP true` an ICMP error gets the
+//! number of the flow that it is about, and color 2 more than its direction. Everything else leaves by the second output.
+//! `TRACEINFO FILE` lists the flows as XML. All times are those of packets. Each worker has its own numbers.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::flow_trace::{FlowTrace, TracedFlow};
+use super::fragments::{Fragments, Key, MOST_WAITING, Mark};
 use super::set;
+use crate::element::click::only::annotations::Annotations;
 use crate::element::click::only::clock;
 use crate::element::click::only::each::sorting;
 use crate::element::click::only::seen::{Seen, word};
 use crate::element::support::resets::Resets;
+use crate::frame::wire::icmp::PROTOCOL_ICMP;
+use crate::frame::wire::ip4::FRAGMENT_OFFSET;
 use crate::frame::wire::protocol::{TCP, UDP};
 use crate::frame::wire::{Ip4, Ip6};
-use crate::frame::{Batch, DropReason};
-use crate::graph::{Context, Element, ElementClass, Exit, Made, Setup};
-use crate::language::ConfigError;
+use crate::frame::{Batch, DropReason, Packet};
+use crate::graph::{Context, Element, ElementClass, Exit, Held, Made, Setup};
 
 /// What packets are numbered by: ends in an order that both directions have.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -32,16 +38,26 @@ struct Numbered {
     number: u32,
     /// The second of the ends sent first.
     turned: bool,
+    first_ns: i64,
     last_ns: i64,
     /// FIN of each direction.
     finished: [bool; 2],
+    /// Packets of each direction.
+    packets: [u64; 2],
 }
 
 pub(crate) const PAIRS: ElementClass =
     sorting("AggregateIPAddrPair", OTHERS, "numbers pairs of addresses", |setup| {
         let timeout = setup.args.keyword::<Duration>("TIMEOUT");
+        setup.args.finish()?;
         let timeout = timeout?.filter(|timeout| !timeout.is_zero()).map_or(i64::MAX, nanoseconds);
-        flows(setup, Timeouts { tcp_ns: timeout, done_ns: timeout, other_ns: timeout }, false)
+        let timeouts = Timeouts { tcp_ns: timeout, done_ns: timeout, other_ns: timeout };
+        Ok(flows(
+            setup,
+            Rules { timeouts, reap_ns: i64::MAX, ports: false, errors: false },
+            None,
+            None,
+        ))
     })
     .ignores(&["REAP"]);
 
@@ -50,6 +66,12 @@ pub(crate) const FLOWS: ElementClass =
         let tcp = setup.args.keyword::<Duration>("TCP_TIMEOUT");
         let done = setup.args.keyword::<Duration>("TCP_DONE_TIMEOUT");
         let udp = setup.args.keyword::<Duration>("UDP_TIMEOUT");
+        let fragment = setup.args.keyword::<Duration>("FRAGMENT_TIMEOUT");
+        let reap = setup.args.keyword::<Duration>("REAP");
+        let fragments = setup.args.keyword::<bool>("FRAGMENTS");
+        let errors = setup.args.keyword::<bool>("ICMP");
+        let file = setup.args.keyword_arg("TRACEINFO")?;
+        setup.args.finish()?;
         let time = |given: Option<Duration>, seconds| {
             nanoseconds(given.unwrap_or(Duration::from_secs(seconds)))
         };
@@ -58,9 +80,17 @@ pub(crate) const FLOWS: ElementClass =
             done_ns: time(done?, 30),
             other_ns: time(udp?, 60),
         };
-        flows(setup, timeouts, true)
+        let rules = Rules {
+            timeouts,
+            reap_ns: time(reap?, 1200).max(1),
+            ports: true,
+            errors: errors?.unwrap_or(false),
+        };
+        let timeout_ns = time(fragment?, 30);
+        let trace = file.map(|file| FlowTrace::open(setup, &file)).transpose()?;
+        Ok(flows(setup, rules, fragments?.unwrap_or(true).then_some(timeout_ns), trace))
     })
-    .ignores(&["FRAGMENT_TIMEOUT", "REAP", "ICMP", "FRAGMENTS", "TRACEINFO", "SOURCE"]);
+    .ignores(&["SOURCE"]);
 
 const OTHERS: &[&str] = &["out", "others"];
 
@@ -75,117 +105,318 @@ struct Timeouts {
     other_ns: i64,
 }
 
-fn flows(setup: &mut Setup<'_>, timeouts: Timeouts, ports: bool) -> Result<Made, ConfigError> {
-    setup.args.finish()?;
+impl Timeouts {
+    /// Whether a flow has ended at a time.
+    fn end(self, ends: &Ends, flow: &Numbered, now_ns: i64) -> bool {
+        let limit_ns = match (ends.protocol, flow.finished) {
+            (TCP, [true, true]) => self.done_ns,
+            (TCP, _) => self.tcp_ns,
+            _ => self.other_ns,
+        };
+        now_ns.saturating_sub(flow.last_ns) >= limit_ns
+    }
+}
+
+/// What flows are, and when they end.
+#[derive(Clone, Copy)]
+struct Rules {
+    timeouts: Timeouts,
+    /// Interval after which flows that have ended are forgotten.
+    reap_ns: i64,
+    /// Ports are a part of a flow.
+    ports: bool,
+    /// ICMP errors belong to the flows that they are about.
+    errors: bool,
+}
+
+fn flows(
+    setup: &mut Setup<'_>,
+    rules: Rules,
+    fragment_timeout_ns: Option<i64>,
+    trace: Option<FlowTrace>,
+) -> Made {
     let exit = setup.exit(1, DropReason::Unmatched);
     let clears = Arc::new(Resets::new());
     let each = clears.clone();
-    let made = Made::new(move |_| Flows {
-        timeouts,
-        ports,
+    let made = Made::new(move |instance| Flows {
+        rules,
         exit,
         known: HashMap::new(),
         next: 1,
+        reaped_ns: i64::MIN,
+        fragments: fragment_timeout_ns.map(Fragments::new),
+        trace: trace.clone().filter(|_| !instance.is_dry_run()).inspect(FlowTrace::begin),
         clears: each.instance(),
     });
-    Ok(clears.handled(made, "clear"))
+    let made = if fragment_timeout_ns.is_some() { made.holds(MOST_WAITING) } else { made };
+    clears.handled(made, "clear")
 }
 
 /// Flows that are known at most; then all are forgotten.
 pub(super) const MOST_FLOWS: usize = 1 << 20;
 
 struct Flows {
-    timeouts: Timeouts,
-    ports: bool,
+    rules: Rules,
     exit: Exit,
     known: HashMap<Ends, Numbered>,
     next: u32,
+    /// When flows that had ended were forgotten.
+    reaped_ns: i64,
+    /// Where fragments are looked at.
+    fragments: Option<Fragments>,
+    trace: Option<FlowTrace>,
     clears: Resets,
 }
 
+/// What a packet is to an element that numbers flows.
+enum Sort {
+    /// Of a flow: its ends, whether it comes from the second of them, and flags of TCP.
+    Flow(Ends, bool, u8),
+    /// A later fragment.
+    Fragment(Key),
+    /// An error about a packet of these ends.
+    Error(Ends, bool),
+}
+
+/// Ends of an IPv4 packet, and whether it comes from the second of them.
+fn ends4(header: &Ip4<'_>, ports: Option<&[u8]>) -> Option<(Ends, bool)> {
+    let (mut sport, mut dport) = (0, 0);
+    if let Some(transport) = ports {
+        (sport, dport) = (word(transport, 0)?, word(transport, 2)?);
+    }
+    let protocol = ports.map_or(0, |_| header.protocol());
+    Some(sorted([header.src().into(), header.dst().into()], [sport, dport], protocol))
+}
+
+/// Ends in their order, and whether it is the other one.
+fn sorted(addrs: [u128; 2], ports: [u16; 2], protocol: u8) -> (Ends, bool) {
+    let [src, dst] = addrs;
+    let [sport, dport] = ports;
+    match (src, sport) > (dst, dport) {
+        true => (Ends { addrs: [dst, src], ports: [dport, sport], protocol }, true),
+        false => (Ends { addrs, ports, protocol }, false),
+    }
+}
+
+fn flags_of(protocol: u8, transport: &[u8]) -> u8 {
+    if protocol == TCP { transport.get(13).copied().unwrap_or(0) } else { 0 }
+}
+
 impl Flows {
-    /// Ends of a packet, whether it comes from the second of them, and flags of TCP.
-    fn ends(&self, seen: &Seen<'_>) -> Option<(Ends, bool, u8)> {
-        let (src, dst, protocol, transport) = match seen.ip() {
-            Some(ip) => {
-                let header = Ip4::at(ip, 0)?;
-                let transport = match seen.transport() {
-                    Some((_, transport)) => transport,
-                    None if self.ports => return None,
-                    None => &[],
-                };
-                (header.src().into(), header.dst().into(), header.protocol(), transport)
+    /// What a packet is; `None` for what has no number.
+    fn sort(&self, seen: &Seen<'_>) -> Option<Sort> {
+        let Rules { ports, errors, .. } = self.rules;
+        let Some(ip) = seen.ip() else {
+            let frame = seen.frame.get(seen.network..)?;
+            let header = Ip6::at(frame, 0).filter(|header| header.version() == 6)?;
+            let (protocol, addrs) = (header.next_header(), [header.src(), header.dst()]);
+            if !ports {
+                let (ends, turned) = sorted(addrs, [0; 2], 0);
+                return Some(Sort::Flow(ends, turned, 0));
             }
-            None => {
-                let frame = seen.frame.get(seen.network..)?;
-                let header = Ip6::at(frame, 0).filter(|header| header.version() == 6)?;
-                (header.src(), header.dst(), header.next_header(), frame.get(40..)?)
-            }
+            let transport = frame.get(40..).filter(|_| matches!(protocol, TCP | UDP))?;
+            let ends = [word(transport, 0)?, word(transport, 2)?];
+            let (ends, turned) = sorted(addrs, ends, protocol);
+            return Some(Sort::Flow(ends, turned, flags_of(protocol, transport)));
         };
-        let (mut sport, mut dport) = (0, 0);
-        if self.ports && matches!(protocol, TCP | UDP) {
-            (sport, dport) = (word(transport, 0)?, word(transport, 2)?);
+        let header = Ip4::at(ip, 0)?;
+        if !ports {
+            return ends4(&header, None).map(|(ends, turned)| Sort::Flow(ends, turned, 0));
         }
-        let turned = (src, sport) > (dst, dport);
-        let (addrs, ports) = match turned {
-            true => ([dst, src], [dport, sport]),
-            false => ([src, dst], [sport, dport]),
-        };
-        let protocol = if self.ports { protocol } else { 0 };
-        let flags = if protocol == TCP { transport.get(13).copied().unwrap_or(0) } else { 0 };
-        Some((Ends { addrs, ports, protocol }, turned, flags))
+        match (header.protocol(), seen.transport()) {
+            (TCP | UDP, Some((protocol, transport))) => ends4(&header, Some(transport))
+                .map(|(ends, turned)| Sort::Flow(ends, turned, flags_of(protocol, transport))),
+            (TCP | UDP, None) => Some(Sort::Fragment(Key::of(&header))),
+            // Destination unreachable, source quench, redirect, time exceeded, parameter problem (RFC 792).
+            (PROTOCOL_ICMP, Some((_, [3 | 4 | 5 | 11 | 12, ..]))) if errors => {
+                let inner = seen.payload()?;
+                let about = Ip4::at(inner, 0)?;
+                let is_first = about.fragment() & FRAGMENT_OFFSET == 0;
+                let known = is_first && matches!(about.protocol(), TCP | UDP);
+                let transport = inner.get(about.header_len()..).filter(|_| known)?;
+                ends4(&about, Some(transport)).map(|(ends, turned)| Sort::Error(ends, turned))
+            }
+            _ => None,
+        }
     }
 
-    /// Number of a packet, and its direction.
-    fn number(&mut self, ends: Ends, turned: bool, flags: u8, now_ns: i64) -> (u32, bool) {
-        let timeouts = self.timeouts;
-        let limit = |known: &Numbered| match (ends.protocol, known.finished) {
-            (TCP, [true, true]) => timeouts.done_ns,
-            (TCP, _) => timeouts.tcp_ns,
-            _ => timeouts.other_ns,
-        };
+    /// Number of a packet, and its color.
+    fn number(&mut self, ends: Ends, turned: bool, flags: u8, now_ns: i64) -> Mark {
+        let timeouts = self.rules.timeouts;
         // A SYN of a connection whose two sides have ended begins another one.
         let again = |known: &Numbered| flags & 2 != 0 && known.finished == [true; 2];
-        let ended =
-            |known: &Numbered| again(known) || now_ns.saturating_sub(known.last_ns) >= limit(known);
+        let ended = |known: &Numbered| again(known) || timeouts.end(&ends, known, now_ns);
         if self.known.get(&ends).is_none_or(ended) {
             if self.known.len() >= MOST_FLOWS {
-                self.known.clear();
+                self.forget(|_, _| true);
             }
-            let flow =
-                Numbered { number: self.next, turned, last_ns: now_ns, finished: [false; 2] };
+            let flow = Numbered {
+                number: self.next,
+                turned,
+                first_ns: now_ns,
+                last_ns: now_ns,
+                finished: [false; 2],
+                packets: [0; 2],
+            };
             self.next = self.next.wrapping_add(1).max(1);
-            self.known.insert(ends, flow);
+            if let Some(before) = self.known.insert(ends, flow) {
+                self.report([(ends, before)]);
+            }
         }
-        let Some(flow) = self.known.get_mut(&ends) else { return (0, false) };
+        let Some(flow) = self.known.get_mut(&ends) else { return Mark::default() };
         flow.last_ns = now_ns;
-        let reply = flow.turned != turned;
-        flow.finished[usize::from(reply)] |= flags & 1 != 0;
+        let direction = usize::from(flow.turned != turned);
+        flow.packets[direction] += 1;
+        flow.finished[direction] |= flags & 1 != 0;
         if flags & 4 != 0 {
             flow.finished = [true; 2];
         }
-        (flow.number, reply)
+        Mark { number: flow.number, paint: u8::from(direction == 1) }
     }
+
+    /// Number and color of an error about a packet: it goes in the other direction.
+    fn number_error(&self, ends: &Ends, turned: bool, now_ns: i64) -> Option<Mark> {
+        let flow = self.known.get(ends)?;
+        let is_known = !self.rules.timeouts.end(ends, flow, now_ns);
+        is_known.then(|| Mark { number: flow.number, paint: 2 + u8::from(flow.turned == turned) })
+    }
+
+    /// Forgets flows, and lists them.
+    fn forget(&mut self, which: impl Fn(&Ends, &Numbered) -> bool) {
+        let forgotten: Vec<_> = self.known.extract_if(|ends, flow| which(ends, flow)).collect();
+        self.report(forgotten);
+    }
+
+    /// Lists flows that have ended, by their numbers.
+    fn report(&self, ended: impl IntoIterator<Item = (Ends, Numbered)>) {
+        let Some(trace) = &self.trace else { return };
+        let mut flows: Vec<_> = ended.into_iter().map(|(ends, flow)| ends.traced(&flow)).collect();
+        flows.sort_by_key(|flow| flow.number);
+        flows.iter().for_each(|flow| trace.write(flow));
+    }
+
+    /// Forgets flows that have ended, when it is time.
+    fn reap(&mut self, now_ns: i64) {
+        if self.reaped_ns == i64::MIN {
+            self.reaped_ns = now_ns;
+        }
+        if now_ns.saturating_sub(self.reaped_ns) >= self.rules.reap_ns {
+            self.reaped_ns = now_ns;
+            let timeouts = self.rules.timeouts;
+            self.forget(|ends, flow| timeouts.end(ends, flow, now_ns));
+        }
+    }
+
+    /// Number and color of packet `i`, and those that waited for it; `None` where it has none, or waits itself.
+    fn mark(
+        &mut self,
+        batch: &mut Batch,
+        i: usize,
+        cx: &mut Context<'_>,
+    ) -> Option<(Mark, Vec<Packet>)> {
+        let seen = Seen::packet(batch, i);
+        let now_ns = match seen.annotations.timestamp_ns {
+            0 => clock::time_of_day(cx.now_ns),
+            time => time,
+        };
+        let header = seen.ip().and_then(|ip| Ip4::at(ip, 0));
+        let fragment = header.filter(|ip| ip.is_fragment()).map(|ip| Key::of(&ip));
+        let sort = self.sort(&seen);
+        self.reap(now_ns);
+        while let Some(late) = self.fragments.as_mut().and_then(|known| known.late(now_ns)) {
+            self.exit.emit(late, cx);
+        }
+        let mut released = Vec::new();
+        let mark = match sort {
+            None => None,
+            Some(Sort::Error(ends, turned)) => self.number_error(&ends, turned, now_ns),
+            Some(Sort::Flow(ends, turned, flags)) => {
+                let mark = self.number(ends, turned, flags, now_ns);
+                if let (Some(fragments), Some(key)) = (&mut self.fragments, fragment) {
+                    fragments.begin(key, mark, now_ns);
+                    released = fragments.released(&key);
+                }
+                Some(mark)
+            }
+            Some(Sort::Fragment(key)) => {
+                let mark = self.fragments.as_mut().and_then(|known| known.mark(&key, now_ns));
+                if let (None, Some(fragments)) = (mark, &mut self.fragments) {
+                    if let Some(oldest) = fragments.wait(key, now_ns, batch.take(i)) {
+                        self.exit.emit(oldest, cx);
+                    }
+                    return None;
+                }
+                mark
+            }
+        };
+        if mark.is_none() {
+            self.exit.take(batch, i);
+        }
+        Some((mark?, released))
+    }
+}
+
+impl Ends {
+    /// A flow of these ends, as it is listed.
+    fn traced(&self, flow: &Numbered) -> TracedFlow {
+        let [first, second] = [0, 1].map(|at| (self.addrs[at], self.ports[at]));
+        let (src, dst) = if flow.turned { (second, first) } else { (first, second) };
+        TracedFlow {
+            number: flow.number,
+            src,
+            dst,
+            first_ns: flow.first_ns,
+            last_ns: flow.last_ns,
+            packets: flow.packets,
+        }
+    }
+}
+
+/// A packet outside of a batch, marked.
+fn marked(mut packet: Packet, mark: Mark) -> Packet {
+    let mut annotations = Annotations::of_packet(&packet);
+    annotations.aggregate = mark.number;
+    annotations.set_packet(&mut packet);
+    packet.meta.paint = mark.paint;
+    packet
 }
 
 impl Element for Flows {
     fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
         if self.clears.came() {
-            self.known.clear();
+            self.forget(|_, _| true);
         }
+        // What is emitted leaves after the batch: the rest of it has to be emitted too then.
+        let mut emits = false;
         for i in 0..batch.len() {
-            let seen = Seen::packet(batch, i);
-            let Some((ends, turned, flags)) = self.ends(&seen) else {
-                self.exit.take(batch, i);
-                continue;
-            };
-            let now_ns = match seen.annotations.timestamp_ns {
-                0 => clock::time_of_day(cx.now_ns),
-                time => time,
-            };
-            let (number, reply) = self.number(ends, turned, flags, now_ns);
-            set(batch, i, number);
-            batch.meta_mut()[i].paint = u8::from(reply);
+            let Some((mark, released)) = self.mark(batch, i, cx) else { continue };
+            for packet in released {
+                emits = true;
+                cx.emit(0, marked(packet, mark));
+            }
+            if emits {
+                cx.emit(0, marked(batch.take(i), mark));
+            } else {
+                set(batch, i, mark.number);
+                batch.meta_mut()[i].paint = mark.paint;
+            }
+        }
+    }
+
+    fn held(&self) -> Held {
+        self.fragments.as_ref().map_or_else(Held::default, Fragments::held)
+    }
+
+    fn stop(&mut self, cx: &mut Context<'_>) {
+        if let Some(fragments) = &mut self.fragments {
+            fragments
+                .all()
+                .into_iter()
+                .for_each(|packet| cx.drop_packet(packet, DropReason::Shutdown));
+        }
+        self.forget(|_, _| true);
+        if let Some(trace) = self.trace.take() {
+            trace.end();
         }
     }
 }
@@ -224,14 +455,114 @@ mod tests {
         assert_eq!(console::collected().out, "1\n1\n1\n1\n1\n2\n");
     }
 
+    /// Fields of packets that a configuration writes, from the rows of a summary.
+    fn written(fields: &str, rows: &str, flows: &str, write: &str) -> String {
+        console::collect();
+        let text = format!(
+            "FromIPSummaryDump(DATA \"!data {fields}\n{rows}\", STOP true) -> f :: AggregateIPFlows({flows})
+                -> t :: ToIPSummaryDump(-, HEADER false, FIELDS {write}); f [1] -> Paint(9) -> t"
+        );
+        let mut rig = Rig::new(&World::new(), &text);
+        (0..20).for_each(|_| drop(rig.poll()));
+        rig.graph.stop(&mut rig.bench.round());
+        console::collected().out
+    }
+
+    #[test]
+    fn later_fragments_have_the_number_of_the_first_one() {
+        let fields = "timestamp src sport dst dport proto ip_id ip_fragoff";
+        let rows = "1 1.0.0.1 5 2.0.0.2 6 U 1 0\n2 1.0.0.1 - 2.0.0.2 - U 7 8\n3 1.0.0.1 - 2.0.0.2 - U 8 8\n\
+            4 1.0.0.1 8 2.0.0.2 6 U 7 0+\n5 1.0.0.1 - 2.0.0.2 - U 7 16\n6 1.0.0.1 5 2.0.0.2 6 U 9 0\n\
+            33 1.0.0.1 5 2.0.0.2 6 U 10 0\n";
+        let waited = written(fields, rows, "", "ip_id aggregate link");
+        assert_eq!(
+            waited, "1 1 0\n7 2 0\n7 2 0\n7 2 0\n9 1 0\n10 1 0\n8 0 9\n",
+            "8 has no first one"
+        );
+        let apart = written(fields, rows, "FRAGMENTS false", "ip_id aggregate link");
+        assert_eq!(apart, "1 1 0\n7 0 9\n8 0 9\n7 2 0\n7 0 9\n9 1 0\n10 1 0\n");
+    }
+
+    #[test]
+    fn what_is_neither_tcp_nor_udp_has_no_number() {
+        let rows = "1.0.0.1 2.0.0.2 47\n1.0.0.1 2.0.0.2 I\n1.0.0.1 2.0.0.2 U\n";
+        assert_eq!(
+            written("src dst proto", rows, "", "ip_proto aggregate link"),
+            "47 0 9\nI 0 9\nU 1 0\n"
+        );
+    }
+
+    /// An ICMP error from a router about a UDP packet from 1.0.0.1, port 5, to 2.0.0.2, port 6.
+    #[test]
+    fn errors_belong_to_the_flow_that_they_are_about() {
+        let about = "4500001c 00000000 40110000 01000001 02000002 00050006 00080000";
+        let error =
+            format!("45000038 00000000 40010000 09000009 01000001 03010000 00000000 {about}");
+        let hex = |text: &str| text.replace(' ', "");
+        for (flows, wanted) in [("ICMP true", "U 1 0\nI 1 3\n"), ("", "U 1 0\nI 0 9\n")] {
+            console::collect();
+            let text = format!(
+                "s :: InfiniteSource(DATA \\<{}>, LIMIT 1) -> m :: MarkIPHeader(0) -> f :: AggregateIPFlows({flows})
+                    -> t :: ToIPSummaryDump(-, HEADER false, FIELDS ip_proto aggregate link); f [1] -> Paint(9) -> t;
+                 e :: InfiniteSource(DATA \\<{}>, LIMIT 1, ACTIVE false) -> m",
+                hex(about), hex(&error)
+            );
+            let mut rig = Rig::new(&World::new(), &text);
+            drop(rig.poll());
+            rig.write("e.active", "true");
+            (0..3).for_each(|_| drop(rig.poll()));
+            assert_eq!(console::collected().out, wanted);
+        }
+    }
+
+    #[test]
+    fn flows_are_listed_when_they_have_ended() {
+        let file = std::env::temp_dir().join(format!("fp-flows-{}", std::process::id()));
+        let (there, back) = ("1.0.0.1 5 2.0.0.2 6 U", "2.0.0.2 6 1.0.0.1 5 U");
+        let rows =
+            format!("1 {there}\n2.5 {back}\n3 2.0.0.2 7 1.0.0.1 5 T\n4 {there}\n100 {back}\n");
+        let fields = "timestamp src sport dst dport proto";
+        let flows = format!("TRACEINFO {}, REAP 20", file.display());
+        assert_eq!(written(fields, &rows, &flows, "aggregate link"), "1 0\n1 1\n2 0\n1 0\n3 0\n");
+        let flow = |number, ends, times, [there, back]: [u32; 2]| {
+            format!(
+                "<flow aggregate='{number}' {ends} {times}>\n  <stream dir='0' packets='{there}' />\n  \
+                 <stream dir='1' packets='{back}' />\n</flow>\n"
+            )
+        };
+        let wanted = [
+            "<?xml version='1.0' standalone='yes'?>\n<trace>\n".to_owned(),
+            flow(
+                1,
+                "src='1.0.0.1' sport='5' dst='2.0.0.2' dport='6'",
+                "begin='1.000000' duration='3.000000'",
+                [2, 1],
+            ),
+            flow(
+                2,
+                "src='2.0.0.2' sport='7' dst='1.0.0.1' dport='5'",
+                "begin='3.000000' duration='0.000000'",
+                [1, 0],
+            ),
+            flow(
+                3,
+                "src='2.0.0.2' sport='6' dst='1.0.0.1' dport='5'",
+                "begin='100.000000' duration='0.000000'",
+                [1, 0],
+            ),
+            "</trace>\n".to_owned(),
+        ];
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), wanted.concat());
+        std::fs::remove_file(file).unwrap();
+    }
+
     #[test]
     fn keywords_without_effect_are_named() {
-        let text =
-            "FromDevice(a) -> AggregateIPFlows(REAP 5, FRAGMENT_TIMEOUT 9, REAP 6) -> ToDevice(x)";
+        let text = "FromDevice(a) -> AggregateIPFlows(SOURCE a, REAP 5, SOURCE b) -> ToDevice(x)";
         let rig = Rig::new(&World::new(), text);
         let warnings: Vec<_> =
             rig.plan.warnings().iter().map(|report| report.message.clone()).collect();
         assert_eq!(warnings.len(), 1, "{warnings:?}");
-        assert!(warnings[0].ends_with("FRAGMENT_TIMEOUT, REAP: no effect here"), "{warnings:?}");
+        assert!(warnings[0].ends_with("SOURCE: no effect here"), "{warnings:?}");
     }
 }

@@ -6,7 +6,9 @@
 //! bits are put behind those of the aggregate before. A packet without the field leaves by the second output, where it
 //! is used, or is dropped.
 
+mod flow_trace;
 pub(crate) mod flows;
+mod fragments;
 pub(crate) mod picks;
 
 use super::annotations::Annotations;

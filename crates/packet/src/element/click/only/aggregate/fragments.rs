@@ -1,4 +1,7 @@
 //! Fragments of numbered flows: a later fragment has no ports, and gets the number of the first one.
+//!
+//! A later fragment that comes before the first one waits, and what comes after it between the same two addresses waits
+//! behind it, so that packets of two addresses keep their order.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -24,6 +27,11 @@ impl Key {
     pub(super) fn of(ip: &Ip4<'_>) -> Self {
         Self { src: ip.src(), dst: ip.dst(), id: ip.id(), protocol: ip.protocol() }
     }
+
+    /// The two addresses, in any direction.
+    fn pair(&self) -> [u32; 2] {
+        [self.src.min(self.dst), self.src.max(self.dst)]
+    }
 }
 
 /// What packets of a flow get.
@@ -34,12 +42,17 @@ pub(super) struct Mark {
     pub(super) paint: u8,
 }
 
-/// A later fragment that came before the first one.
+/// A packet that waits.
 struct Waiting {
     key: Key,
     since_ns: i64,
+    /// `None` for a later fragment whose first one has not come.
+    mark: Option<Mark>,
     packet: Packet,
 }
+
+/// A packet that waited, with its mark; without one where the first fragment did not come in time.
+pub(super) type Released = (Packet, Option<Mark>);
 
 /// Fragments, by the times of packets.
 pub(super) struct Fragments {
@@ -63,6 +76,9 @@ impl Fragments {
             self.known.clear();
         }
         self.known.insert(key, (mark, now_ns));
+        for waiting in self.waiting.iter_mut().filter(|waiting| waiting.key == key) {
+            waiting.mark.get_or_insert(mark);
+        }
     }
 
     /// Mark of a later fragment, where the first one has come.
@@ -76,47 +92,54 @@ impl Fragments {
         Some(*mark)
     }
 
-    /// Keeps a later fragment; returns the oldest one where there are too many.
-    pub(super) fn wait(&mut self, key: Key, now_ns: i64, packet: Packet) -> Option<Packet> {
-        let oldest = (self.waiting.len() >= MOST_WAITING).then(|| self.waiting.pop_front());
+    /// Whether a packet between the two addresses of a key waits.
+    pub(super) fn is_waited_for(&self, key: &Key) -> bool {
+        self.waiting.iter().any(|waiting| waiting.key.pair() == key.pair())
+    }
+
+    /// Keeps a packet; returns the oldest one where there are too many.
+    pub(super) fn wait(
+        &mut self,
+        key: Key,
+        mark: Option<Mark>,
+        now_ns: i64,
+        packet: Packet,
+    ) -> Option<Released> {
+        let oldest = (self.waiting.len() >= MOST_WAITING).then(|| self.take(0)).flatten();
         self.held.add(packet.meta.flags & FLAG_GENERATED != 0);
-        self.waiting.push_back(Waiting { key, since_ns: now_ns, packet });
-        oldest.flatten().map(|oldest| self.given(oldest))
+        self.waiting.push_back(Waiting { key, since_ns: now_ns, mark, packet });
+        oldest
     }
 
-    /// A fragment that has waited too long.
-    pub(super) fn late(&mut self, now_ns: i64) -> Option<Packet> {
-        let timeout_ns = self.timeout_ns;
-        let is_late = |oldest: &mut Waiting| now_ns.saturating_sub(oldest.since_ns) >= timeout_ns;
-        let late = self.waiting.pop_front_if(is_late)?;
-        Some(self.given(late))
+    /// The next packet between the two addresses of a key that need not wait any more.
+    pub(super) fn ready(&mut self, key: &Key, now_ns: i64) -> Option<Released> {
+        let at = self.waiting.iter().position(|waiting| waiting.key.pair() == key.pair())?;
+        let first = &self.waiting[at];
+        let is_ready = first.mark.is_some() || self.is_late(first, now_ns);
+        is_ready.then(|| self.take(at)).flatten()
     }
 
-    /// Those that waited for a first fragment, in the order in which they came.
-    pub(super) fn released(&mut self, key: &Key) -> Vec<Packet> {
-        let mut released = Vec::new();
-        for waiting in std::mem::take(&mut self.waiting) {
-            if waiting.key == *key {
-                released.push(self.given(waiting));
-            } else {
-                self.waiting.push_back(waiting);
-            }
-        }
-        released
+    /// Key of the oldest packet, if it has waited too long.
+    pub(super) fn late(&self, now_ns: i64) -> Option<Key> {
+        self.waiting.front().filter(|oldest| self.is_late(oldest, now_ns)).map(|oldest| oldest.key)
     }
 
-    /// All that wait.
-    pub(super) fn all(&mut self) -> Vec<Packet> {
-        let all = std::mem::take(&mut self.waiting);
-        all.into_iter().map(|waiting| self.given(waiting)).collect()
+    /// The oldest packet, whatever it waits for.
+    pub(super) fn oldest(&mut self) -> Option<Released> {
+        self.take(0)
     }
 
     pub(super) fn held(&self) -> Held {
         self.held
     }
 
-    fn given(&mut self, waiting: Waiting) -> Packet {
-        self.held.remove(waiting.packet.meta.flags & FLAG_GENERATED != 0);
-        waiting.packet
+    fn is_late(&self, waiting: &Waiting, now_ns: i64) -> bool {
+        now_ns.saturating_sub(waiting.since_ns) >= self.timeout_ns
+    }
+
+    fn take(&mut self, at: usize) -> Option<Released> {
+        let Waiting { packet, mark, .. } = self.waiting.remove(at)?;
+        self.held.remove(packet.meta.flags & FLAG_GENERATED != 0);
+        Some((packet, mark))
     }
 }

@@ -6,6 +6,7 @@ pub(crate) mod address_translator;
 pub(crate) mod aggregate;
 pub(crate) mod aggregate_counter;
 pub(crate) mod annotations;
+pub(crate) mod anonymize;
 pub(crate) mod arp_table;
 pub(crate) mod average_counter;
 pub(crate) mod bypass;
@@ -93,6 +94,7 @@ pub(crate) static ELEMENTS: &[ElementClass] = &[
     aggregate_counter::CLASS,
     aggregate_counter::LAST,
     aggregate_counter::PACKETS,
+    anonymize::CLASS,
     arp_table::CLASS,
     average_counter::CLASS,
     bypass::CLASS,

@@ -21,8 +21,8 @@ use fingerpost_route::Mac;
 const NOT_LOADED: &[(&str, &str, &str)] = &[
     (
         "demo.click",
-        "IPRateMonitor",
-        "it wants IPRateMonitor with the arguments of 2001, which Click does not take today, and Block",
+        "Block",
+        "it wants Block, and IPRateMonitor with the arguments of 2001, which Click does not take today",
     ),
     (
         "gnat01.click",

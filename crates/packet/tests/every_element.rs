@@ -208,7 +208,8 @@ const GRAPHS: &[Subject] = &[
         -> StoreEtherAddress(dst, ANNO 6) -> u :: UpstreamNotifier -> MarkIPHeader(14) -> t :: TCPFragmenter(500) -> s :: Suppressor -> ToDevice(b);
         FromDevice(c) -> [1] s [1] -> c :: CheckARPHeader(14) -> f :: IP6Fragmenter(100) -> ToDevice(d); c [1] -> Discard;
         f [1] -> NeighborhoodTest -> ToDevice(e); RandomSeed(7); h :: HandlerTask(h.reschedule false); NullTask(LIMIT 3); TimerTest(DELAY 1000s)"),
-    ordered("FromDevice(a) -> MarkIPHeader(14) -> n :: AnonymizeIPAddr(SEED false) -> ToDevice(b); n [1] -> ToDevice(e)"),
+    ordered("FromDevice(a) -> MarkIPHeader(14) -> n :: AnonymizeIPAddr(SEED false) -> m :: IPRateMonitor(BYTES, .5, 1000000)
+        -> ToDevice(b); FromDevice(c) -> [1] m [1] -> ToDevice(d); n [1] -> ToDevice(e)"),
     makes("FromDevice(a) -> s :: ListenEtherSwitch -> ToDevice(b); FromDevice(c) -> [1] s [1] -> ToDevice(d); s [2] -> ToDevice(e)"),
     makes("FromDevice(a) -> t :: Tee -> Queue(2000) -> c :: ComparePackets -> ToDevice(b); t [1] -> Queue(2000) -> [1] c [1] -> ToDevice(d);
         FromTcpdump(../../testdata/click/classes.tsv) -> Discard"),

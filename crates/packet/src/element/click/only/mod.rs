@@ -47,6 +47,7 @@ pub(crate) mod ping_source;
 pub(crate) mod protocol_translator;
 pub(crate) mod pull_tee;
 pub(crate) mod random;
+pub(crate) mod rate_monitor;
 pub(crate) mod red;
 pub(crate) mod renamed;
 pub(crate) mod rewriter;
@@ -176,6 +177,7 @@ pub(crate) static ELEMENTS: &[ElementClass] = &[
     random::SAMPLE,
     random::SEED,
     random::SWITCH,
+    rate_monitor::CLASS,
     red::ADAPTIVE,
     red::RED,
     renamed::ALIGNMENT,

@@ -219,6 +219,8 @@ const GRAPHS: &[Subject] = &[
     ordered("FromDevice(a) -> Strip(14) -> IP6Print -> ToDevice(b); Message(x);
         FromIPSummaryDump(DATA \"!data src dst dport\n1.0.0.1 2.0.0.2 7\n1.0.0.3 - -\n\") -> Queue(1) -> Unqueue -> ToDevice(c);
         FromDevice(d) -> ToDump(/dev/null); FromDevice(e) -> ToIPSummaryDump(/dev/null)"),
+    ordered("FromDevice(a) -> MarkIPHeader(14) -> i :: AggregateIPFlows -> ToIPFlowDumps(-, NOTIFIER i) -> ToDevice(b);
+        i [1] -> ToIPFlowDumps(/dev/null) -> ToDevice(c); FromDevice(d) -> ToIPFlowDumps(/dev/null)"),
 ];
 
 /// Classes that no graph here can have: `ErrorElement` refuses every configuration, and the other is only built in on

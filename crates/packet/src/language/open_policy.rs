@@ -159,6 +159,26 @@ impl OpenPolicy {
         Ok(Some(file))
     }
 
+    /// Opens a file to write it from its start: as [`new_output`](Self::new_output), and where everything may be opened
+    /// makes the folders that it is to be in.
+    ///
+    /// # Errors
+    /// As [`new_output`](Self::new_output); a folder cannot be made.
+    #[cfg(feature = "click")]
+    pub(crate) fn new_output_in_folder(&self, name: &str) -> io::Result<Option<File>> {
+        let opened = self.new_output(name);
+        let parent = std::path::Path::new(name).parent();
+        match (&opened, parent) {
+            (Err(error), Some(parent))
+                if error.kind() == ErrorKind::NotFound && self.extent == Extent::All =>
+            {
+                std::fs::create_dir_all(parent)?;
+                self.new_output(name)
+            }
+            _ => opened,
+        }
+    }
+
     /// Whether a driver may open a device.
     ///
     /// # Errors

@@ -229,6 +229,7 @@ pub(crate) static ELEMENTS: &[ElementClass] = &[
     strip_header::MARK_MAC,
     strip_header::TO_NETWORK,
     strip_header::UNSTRIP,
+    summary::FLOWS,
     summary::FROM,
     summary::FROM_TCPDUMP,
     summary::TO,

@@ -6,10 +6,12 @@
 //! for which they wait up to `FRAGMENT_TIMEOUT` (30 s), unless `FRAGMENTS` is false; packets between the same two addresses
 //! keep their order. With `ICMP true` an ICMP error gets the number of the flow that it is about, and color 2 more than the
 //! packet that it has. Everything else leaves by the second output.
-//! `TRACEINFO FILE` lists the flows as XML. All times are those of packets. Each worker has its own numbers.
+//! `TRACEINFO FILE` lists the flows as XML. All times are those of packets. Each worker knows its own flows; no two of
+//! all workers have a number in common. Elements that name one as their `NOTIFIER` learn which flows have ended.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::flow_trace::{FlowTrace, TracedFlow};
@@ -139,11 +141,14 @@ fn flows(
     let exit = setup.exit(1, DropReason::Unmatched);
     let clears = Arc::new(Resets::new());
     let each = clears.clone();
+    let number = setup.number();
+    let (ended, next) = (setup.shared::<Ended>(number), Arc::new(AtomicU32::new(1)));
     let made = Made::new(move |instance| Flows {
         rules,
         exit,
         known: HashMap::new(),
-        next: 1,
+        next: if instance.is_dry_run() { Arc::new(AtomicU32::new(1)) } else { next.clone() },
+        ended: (!instance.is_dry_run()).then(|| ended.clone()),
         reaped_ns: i64::MIN,
         fragments: fragment_timeout_ns.map(Fragments::new),
         trace: trace.clone().filter(|_| !instance.is_dry_run()).inspect(FlowTrace::begin),
@@ -153,6 +158,35 @@ fn flows(
     clears.handled(made, "clear")
 }
 
+/// Numbers of flows that have ended, for an element that wants them.
+#[derive(Default)]
+pub(crate) struct Ended {
+    wanted: AtomicBool,
+    numbers: Mutex<Vec<u32>>,
+}
+
+impl Ended {
+    /// Lets them be noted from now on.
+    pub(crate) fn want(&self) {
+        // Relaxed: it is set before any worker runs.
+        self.wanted.store(true, Relaxed);
+    }
+
+    /// Those since the last call.
+    pub(crate) fn take(&self) -> Vec<u32> {
+        std::mem::take(&mut *self.numbers.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn add(&self, ended: impl Iterator<Item = u32>) {
+        if self.wanted.load(Relaxed) {
+            let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
+            // Nobody may come for them.
+            let room = MOST_FLOWS.saturating_sub(numbers.len());
+            numbers.extend(ended.take(room));
+        }
+    }
+}
+
 /// Flows that are known at most; then all are forgotten.
 pub(super) const MOST_FLOWS: usize = 1 << 20;
 
@@ -160,7 +194,10 @@ struct Flows {
     rules: Rules,
     exit: Exit,
     known: HashMap<Ends, Numbered>,
-    next: u32,
+    /// Number of the next one, of any worker.
+    next: Arc<AtomicU32>,
+    /// `None` where packets are only evaluated.
+    ended: Option<Arc<Ended>>,
     /// When flows that had ended were forgotten.
     reaped_ns: i64,
     /// Where fragments are looked at.
@@ -251,17 +288,18 @@ impl Flows {
             if self.known.len() >= MOST_FLOWS {
                 self.forget(|_, _| true);
             }
+            // Relaxed: only that no two are equal matters. 0 is no flow.
+            let next = || self.next.fetch_add(1, Relaxed);
             let flow = Numbered {
-                number: self.next,
+                number: Some(next()).filter(|number| *number > 0).unwrap_or_else(next),
                 turned,
                 first_ns: now_ns,
                 last_ns: now_ns,
                 finished: [false; 2],
                 packets: [0; 2],
             };
-            self.next = self.next.wrapping_add(1).max(1);
             if let Some(before) = self.known.insert(ends, flow) {
-                self.report([(ends, before)]);
+                self.report(vec![(ends, before)]);
             }
         }
         let Some(flow) = self.known.get_mut(&ends) else { return Mark::default() };
@@ -284,16 +322,19 @@ impl Flows {
 
     /// Forgets flows, and lists them.
     fn forget(&mut self, which: impl Fn(&Ends, &Numbered) -> bool) {
-        let forgotten: Vec<_> = self.known.extract_if(|ends, flow| which(ends, flow)).collect();
+        let forgotten = self.known.extract_if(|ends, flow| which(ends, flow)).collect();
         self.report(forgotten);
     }
 
     /// Lists flows that have ended, by their numbers.
-    fn report(&self, ended: impl IntoIterator<Item = (Ends, Numbered)>) {
-        let Some(trace) = &self.trace else { return };
-        let mut flows: Vec<_> = ended.into_iter().map(|(ends, flow)| ends.traced(&flow)).collect();
-        flows.sort_by_key(|flow| flow.number);
-        flows.iter().for_each(|flow| trace.write(flow));
+    fn report(&self, mut flows: Vec<(Ends, Numbered)>) {
+        flows.sort_by_key(|(_, flow)| flow.number);
+        if let Some(ended) = &self.ended {
+            ended.add(flows.iter().map(|(_, flow)| flow.number));
+        }
+        if let Some(trace) = &self.trace {
+            flows.iter().for_each(|(ends, flow)| trace.write(&ends.traced(flow)));
+        }
     }
 
     /// Forgets flows that have ended, when it is time.

@@ -7,6 +7,7 @@
 //! annotations (`link` and `direction` for the paint, `aggregate`, `count`). Files may have binary records (`BINARY true`,
 //! `binary.rs`), and be compressed.
 //!
+//! `ToIPFlowDumps` (`flow_dumps.rs`) writes a file for each flow.
 //! `ToIPSummaryDump` writes a line `!bad` before that of a packet with wrong headers where `BAD_PACKETS true` is given.
 //!
 //! `FromIPSummaryDump(FILE)` gives a packet a turn, and waits while all queues behind it are full; with `TIMING true`
@@ -17,15 +18,18 @@
 mod bad;
 mod binary;
 pub(crate) mod fields;
+mod flow_dumps;
 mod from;
 mod ip_options;
 mod md5;
 mod options;
+mod pattern;
 mod source;
 mod tcp_options;
 mod tcpdump;
 mod to;
 
+pub(crate) use flow_dumps::FLOWS;
 pub(crate) use from::FROM;
 pub(crate) use tcpdump::FROM as FROM_TCPDUMP;
 pub(crate) use to::TO;

@@ -210,6 +210,10 @@ const GRAPHS: &[Subject] = &[
         f [1] -> NeighborhoodTest -> ToDevice(e); RandomSeed(7); h :: HandlerTask(h.reschedule false); NullTask(LIMIT 3); TimerTest(DELAY 1000s)"),
     ordered("FromDevice(a) -> MarkIPHeader(14) -> n :: AnonymizeIPAddr(SEED false) -> m :: IPRateMonitor(BYTES, .5, 1000000)
         -> ToDevice(b); FromDevice(c) -> [1] m [1] -> ToDevice(d); n [1] -> ToDevice(e)"),
+    makes("FromDevice(a) -> Strip(14) -> d :: NotifierDebug -> Reframe -> b :: Clipboard(1, 3) -> ToDevice(b);
+        FromDevice(c) -> Reframe(FLEN 0, ADD 9) -> Unqueue -> [1] b [1] -> ToDevice(d)"),
+    ordered("FromDevice(a) -> s :: CPUSwitch -> q :: CPUQueue(2000) -> ToDevice(b); q [1] -> Unqueue(ACTIVE false) -> ToDevice(c);
+        s [1] -> q"),
     makes("FromDevice(a) -> s :: ListenEtherSwitch -> ToDevice(b); FromDevice(c) -> [1] s [1] -> ToDevice(d); s [2] -> ToDevice(e)"),
     makes("FromDevice(a) -> t :: Tee -> Queue(2000) -> c :: ComparePackets -> ToDevice(b); t [1] -> Queue(2000) -> [1] c [1] -> ToDevice(d);
         FromTcpdump(../../testdata/click/classes.tsv) -> Discard"),
@@ -393,6 +397,8 @@ const OF_ITS_OWN: &[&str] = &[
     "WebGen",
     // What it knows of an address depends on the order of packets.
     "EtherSwitch",
+    // Each has a stream of its own.
+    "Reframe",
 ];
 /// Handlers that measure, or show what each worker had at most.
 const NO_SUM: &[&str] =

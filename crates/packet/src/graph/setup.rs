@@ -312,6 +312,12 @@ pub struct Exit {
 }
 
 impl Exit {
+    /// A drop in any case.
+    #[cfg(feature = "click")]
+    pub(crate) fn drops(reason: DropReason) -> Self {
+        Self { output: None, reason }
+    }
+
     #[cfg(test)]
     pub(crate) fn by(output: u16, reason: DropReason) -> Self {
         Self { output: Some(output), reason }

@@ -7,6 +7,7 @@
 //! `MixedQueue`, `FrontDropQueue` and `SimpleQueue` do not. Whoever pulls from an empty one sleeps, from any: a worker
 //! does so whose elements all have nothing to do. Each worker has a queue of its own, of the whole capacity. `reset`
 //! empties it and `reset_counts` forgets its highest length and its drops, each when a worker next comes to it.
+//! `CPUQueue` is such a queue of 128 packets, whose outputs all give from it.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -36,6 +37,17 @@ pub(crate) const MIXED: ElementClass = ElementClass {
     spec: spec("MixedQueue", "2/1-2"),
     summary: "keeps packets until they are pulled, those of its second input before others",
     configure: |setup| configure(setup, Discipline::Tail),
+};
+
+#[cfg(feature = "click")]
+pub(crate) const CPU: ElementClass = ElementClass {
+    spec: ClassSpec::new("CPUQueue", "1/1-", "h/l", "x/y"),
+    summary: "keeps packets until they are pulled, each worker its own",
+    configure: |setup| {
+        // No output is for packets that find it full.
+        let full = Exit::drops(DropReason::QueueFull);
+        made(setup, Discipline::Tail, 128, full)
+    },
 };
 
 const fn spec(name: &'static str, ports: &'static str) -> ClassSpec {
@@ -70,10 +82,21 @@ enum Discipline {
 }
 
 fn configure(setup: &mut Setup<'_>, discipline: Discipline) -> Result<Made, ConfigError> {
+    let full = setup.exit(1, DropReason::QueueFull);
+    // Click's default.
+    made(setup, discipline, 1000, full)
+}
+
+/// A queue of this capacity, where none is given; packets without room leave by `full`.
+fn made(
+    setup: &mut Setup<'_>,
+    discipline: Discipline,
+    usual: u32,
+    full: Exit,
+) -> Result<Made, ConfigError> {
     let capacity = setup.args.optional("CAPACITY");
     setup.args.finish()?;
-    // Click's default.
-    let usual = capacity?.unwrap_or(1000);
+    let usual = capacity?.unwrap_or(usual);
     let capacity = Setting::new(usual);
     let counts = setup.keep::<PerWorker<Counts>>();
     #[cfg(feature = "click")]
@@ -87,7 +110,6 @@ fn configure(setup: &mut Setup<'_>, discipline: Discipline) -> Result<Made, Conf
         Handler::read(name, move || counts.sum(value).to_string())
     };
     let (resets, recounts) = (Arc::new(Resets::new()), Arc::new(Resets::new()));
-    let full = setup.exit(1, DropReason::QueueFull);
     let made = Made::new({
         let (capacity, counts) = (capacity.clone(), counts.clone());
         let (resets, recounts) = (resets.clone(), recounts.clone());
@@ -338,6 +360,22 @@ mod tests {
             assert_eq!(sent, left.map(|byte| ("c", byte)), "{class}");
             assert_eq!((rig.read("q.drops"), rig.dropped(DropReason::QueueFull)), ("2".into(), 0));
         }
+    }
+
+    #[cfg(feature = "click")]
+    #[test]
+    fn all_outputs_of_a_queue_of_a_worker_give_from_it() {
+        let text = "FromDevice(a) -> q :: CPUQueue(3) -> Unqueue(ACTIVE false) -> ToDevice(x);
+            q [1] -> Unqueue -> ToDevice(y); q [2] -> Unqueue(ACTIVE false) -> ToDevice(z); p :: CPUQueue; Idle -> p -> Idle";
+        let mut rig = Rig::new(&World::new(), text);
+        rig.receive("a", &[&[1], &[2], &[3], &[4]]);
+        let sent: Vec<_> = (0..4).flat_map(|_| rig.poll()).collect();
+        assert_eq!(sent, [1, 2, 3].map(|byte| ("y".to_owned(), vec![byte])));
+        let shown = ["q.capacity", "q.drops", "p.capacity"].map(|name| rig.read(name));
+        assert_eq!(
+            (shown, rig.dropped(DropReason::QueueFull)),
+            (["3", "1", "128"].map(String::from), 1)
+        );
     }
 
     #[test]

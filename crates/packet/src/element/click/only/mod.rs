@@ -14,8 +14,10 @@ pub(crate) mod check_arp_header;
 pub(crate) mod check_transport;
 mod checked;
 mod checksums;
+pub(crate) mod clipboard;
 pub mod clock;
 pub(crate) mod codel;
+pub(crate) mod cpu_switch;
 pub(crate) mod crc;
 pub(crate) mod device;
 pub(crate) mod drr_sched;
@@ -49,6 +51,7 @@ pub(crate) mod pull_tee;
 pub(crate) mod random;
 pub(crate) mod rate_monitor;
 pub(crate) mod red;
+pub(crate) mod reframe;
 pub(crate) mod renamed;
 pub(crate) mod rewriter;
 pub(crate) mod round_robin_switch;
@@ -103,7 +106,10 @@ pub(crate) static ELEMENTS: &[ElementClass] = &[
     check_transport::ICMP,
     check_transport::TCP,
     check_transport::UDP,
+    clipboard::CLASS,
     codel::CLASS,
+    super::queue::CPU,
+    cpu_switch::CLASS,
     crc::CHECK,
     crc::SET,
     device::FROM_DPDK,
@@ -180,6 +186,7 @@ pub(crate) static ELEMENTS: &[ElementClass] = &[
     rate_monitor::CLASS,
     red::ADAPTIVE,
     red::RED,
+    reframe::CLASS,
     renamed::ALIGNMENT,
     renamed::ANNOTATION,
     renamed::CHECK_IP,
@@ -242,6 +249,7 @@ pub(crate) static ELEMENTS: &[ElementClass] = &[
     testing::check_packet::CLASS,
     testing::compare_packets::CLASS,
     testing::neighborhood::CLASS,
+    testing::notifier_debug::CLASS,
     testing::tasks::HANDLER,
     testing::tasks::NULL,
     testing::timer::CLASS,

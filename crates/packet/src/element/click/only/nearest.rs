@@ -83,7 +83,7 @@ impl Queues {
 }
 
 /// Whether packets wait in an element: what is pushed to it is pulled from it.
-fn is_queue(setup: &Setup<'_>, number: usize) -> bool {
+pub(crate) fn is_queue(setup: &Setup<'_>, number: usize) -> bool {
     let Some(configuration) = setup.around.configuration else { return false };
     let spec = &configuration.elements()[number].class;
     Codes::read(spec).is_ok_and(|codes| {

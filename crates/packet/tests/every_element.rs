@@ -216,7 +216,7 @@ const GRAPHS: &[Subject] = &[
         s [1] -> q"),
     makes("FromDevice(a) -> s :: ListenEtherSwitch -> ToDevice(b); FromDevice(c) -> [1] s [1] -> ToDevice(d); s [2] -> ToDevice(e)"),
     makes("FromDevice(a) -> t :: Tee -> Queue(2000) -> c :: ComparePackets -> ToDevice(b); t [1] -> Queue(2000) -> [1] c [1] -> ToDevice(d);
-        FromTcpdump(../../testdata/click/classes.tsv) -> Discard"),
+        FromTcpdump(../../testdata/click/tcpdump.txt) -> ToDevice(e)"),
     // Files: whoever writes one passes what it writes, and packets of one come beside those that are received.
     ordered("FromDevice(a) -> ToDump(/dev/null) -> MarkIPHeader(14) -> ToIPSummaryDump(/dev/null, FIELDS ip_src ip_len sport payload)
         -> ToDevice(b); FromDump(../../testdata/packets/bad.pcap) -> ToDevice(c)"),

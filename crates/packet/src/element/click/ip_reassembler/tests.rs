@@ -44,11 +44,12 @@ fn frames(sent: Vec<(String, Vec<u8>)>, device: &str) -> Vec<Vec<u8>> {
 #[test]
 fn the_longest_fragment_is_noted() {
     let text = "FromDevice(a) -> Strip(14) -> CheckIPHeader -> Unstrip(14) -> IPReassembler(MAX_MTU_ANNO 4)
-        -> p :: PaintSwitch(ANNO 4); p [0] -> Discard; p [1] -> q :: PaintSwitch(ANNO 5); q [0] -> Discard; q [1] -> ToDevice(x)";
+        -> p :: PaintSwitch(ANNO 4); p [0] -> Discard; p [1] -> q :: PaintSwitch(ANNO 5); q [0] -> Discard; q [1] -> Discard;
+        q [2] -> ToDevice(x); p [2] -> Discard";
     let mut rig = Rig::new(&World::new(), text);
-    // 257 bytes: 1, 1.
+    // 258 bytes: 1, 2.
     assert!(rig.receive("a", &[&piece(0, 8, true)]).is_empty());
-    assert_eq!(rig.receive("a", &[&piece(8, 8 + 237, false)]).len(), 1);
+    assert_eq!(rig.receive("a", &[&piece(8, 8 + 238, false)]).len(), 1);
     assert!(refused(&CLASS, "MAX_MTU_ANNO 31").contains("0 to 30"));
 }
 

@@ -64,8 +64,19 @@ fn check(batch: &mut Batch, i: usize, offset: u8) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use super::CLASS;
     use crate::element::click::only::console;
-    use crate::testing::{Rig, World};
+    use crate::testing::{Rig, World, run};
+
+    #[test]
+    fn right_headers_are_noted() {
+        console::collect();
+        let mut arp = [0; 31];
+        arp[3..11].copy_from_slice(&[0, 1, 8, 0, 6, 4, 0, 1]);
+        let batch = run(&CLASS, "3", 14, &[&arp, &arp[..30]]);
+        let noted: Vec<_> = batch.meta().iter().map(|meta| meta.network).collect();
+        assert_eq!(noted, [3, 14], "and wrong ones are not");
+    }
 
     #[test]
     fn headers_are_checked() {

@@ -378,8 +378,9 @@ impl Element for ToSniffers {
 mod tests {
     use crate::ELEMENTS;
     use crate::element::click::only::console;
-    use crate::graph::Plan;
-    use crate::testing::{Rig, World};
+    use crate::frame::{Batch, DropReason};
+    use crate::graph::{Plan, Round, Transmit};
+    use crate::testing::{Rig, World, batch};
 
     #[test]
     fn a_host_is_an_interface() {
@@ -404,6 +405,30 @@ mod tests {
         assert_eq!(rig.receive("tap7", &[&[0x15; 20]])[0].0, "w");
         rig.receive("c", &[&[7; 20]]);
         assert_eq!(rig.poll(), [("tap7".to_owned(), vec![7; 20])]);
+    }
+
+    /// A host that takes nothing.
+    struct Full;
+
+    impl Transmit for Full {
+        fn transmit(&mut self, batch: &mut Batch) {
+            (0..batch.len()).for_each(|i| batch.discard(i, DropReason::TransmitFull));
+        }
+
+        fn room(&mut self, _: u16) -> usize {
+            0
+        }
+    }
+
+    #[test]
+    fn what_a_host_does_not_take_is_counted() {
+        let text = "FromHost(fake0, 192.0.2.1/24) -> Discard; FromDevice(a) -> h :: ToHost";
+        let mut rig = Rig::new(&World::new(), text);
+        let at = rig.plan.devices().iter().position(|device| device.name == "a").unwrap();
+        let port = u16::try_from(at).unwrap();
+        let frames = batch(&rig.bench.pool, port, [&[8; 20][..], &[9; 20]]);
+        rig.graph.receive(port, frames, &mut Round { transmit: &mut Full, ..rig.bench.round() });
+        assert_eq!((rig.read("h.drops"), rig.dropped(DropReason::TransmitFull)), ("2".into(), 2));
     }
 
     #[test]

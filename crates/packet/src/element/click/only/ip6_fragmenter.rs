@@ -53,4 +53,13 @@ mod tests {
         assert_eq!([&sent[0].0, &sent[1].0], ["x", "y"]);
         assert_eq!([rig.read("f.drops"), rig.read("f.fragments")], ["1", "0"]);
     }
+
+    #[test]
+    fn bytes_before_the_network_header_do_not_count() {
+        let text = "FromDevice(a) -> MarkIP6Header(14) -> f :: IP6Fragmenter(50) -> ToDevice(x); f [1] -> ToDevice(y)";
+        let mut rig = Rig::new(&World::new(), text);
+        let sent = rig.receive("a", &[&[0x60; 64], &[0x60; 65]]);
+        assert_eq!([&sent[0].0, &sent[1].0], ["x", "y"]);
+        assert_eq!(rig.read("f.drops"), "1");
+    }
 }

@@ -414,9 +414,22 @@ impl Element for ToFlows {
     }
 
     fn stop(&mut self, _: &mut Context<'_>) {
+        self.write_all();
+    }
+}
+
+impl ToFlows {
+    fn write_all(&self) {
         if let Some(dumps) = &self.dumps {
             lock(dumps).write_all();
         }
+    }
+}
+
+impl Drop for ToFlows {
+    /// Writes what waits: a program that ends does not stop its elements in any case.
+    fn drop(&mut self) {
+        self.write_all();
     }
 }
 
@@ -450,7 +463,7 @@ mod tests {
         );
         let mut rig = Rig::new(&World::new(), &text);
         (0..20).for_each(|_| drop(rig.poll()));
-        rig.graph.stop(&mut rig.bench.round());
+        drop(rig);
         console::collected().out
     }
 

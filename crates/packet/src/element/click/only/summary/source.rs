@@ -1,9 +1,11 @@
 //! A source of packets that a file describes line by line, whatever the form of its lines: one packet a turn.
 //!
 //! It waits while all queues behind it are full, and may be pulled from instead. Of several workers the first reads it.
+//! Handlers: `filename`, `filesize` in bytes as they are stored, and `filepos`, how many plain bytes were read.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Cursor, Read};
+use std::io::{self, BufRead, BufReader, Cursor, Read};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::element::click::only::annotations::Annotations;
@@ -21,8 +23,48 @@ use crate::language::{Arg, ConfigError};
 /// A packet of a line: its bytes, its annotations and its color.
 pub(super) type Row = (Vec<u8>, Annotations, u8);
 
-/// What is read.
-pub(super) type Input = BufReader<Box<dyn Read + Send>>;
+/// What is read, and how much of it was.
+pub(super) struct Input {
+    reader: BufReader<Box<dyn Read + Send>>,
+    place: Arc<Place>,
+}
+
+/// Where a file is read.
+#[derive(Default)]
+struct Place {
+    name: String,
+    /// Its length in bytes; `None` where it is no regular file.
+    bytes: Option<u64>,
+    /// Plain bytes that were read.
+    read: AtomicU64,
+}
+
+impl Input {
+    fn new(reader: Box<dyn Read + Send>, name: &str, bytes: Option<u64>) -> Self {
+        let place = Place { name: name.to_owned(), bytes, read: AtomicU64::new(0) };
+        Self { reader: BufReader::new(reader), place: Arc::new(place) }
+    }
+}
+
+impl Read for Input {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let read = self.reader.read(into)?;
+        // Relaxed: no other memory depends on it.
+        self.place.read.fetch_add(read as u64, Relaxed);
+        Ok(read)
+    }
+}
+
+impl BufRead for Input {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        self.reader.fill_buf()
+    }
+
+    fn consume(&mut self, bytes: usize) {
+        self.place.read.fetch_add(bytes as u64, Relaxed);
+        self.reader.consume(bytes);
+    }
+}
 
 /// Form of the lines of a file.
 pub(super) trait Form: Clone + Send + Sync + 'static {
@@ -80,6 +122,7 @@ impl Given {
         let active = Setting::new(self.active?.unwrap_or(true));
         let sampling = Sampling::new(setup, self.sample?);
         let ending = self.stop?.unwrap_or(false).then(|| setup.ending.clone());
+        let place = input.as_ref().map(|input| input.place.clone()).unwrap_or_default();
         let input = Mutex::new(input);
         let counts = setup.keep::<PerWorker<Count>>();
         let made = Made::new({
@@ -103,6 +146,15 @@ impl Given {
             .polled()
             .waits_for_room()
             .counter("count", &counts)
+            .handler(Handler::read("filename", {
+                let place = place.clone();
+                move || place.name.clone()
+            }))
+            .handler(Handler::read("filesize", {
+                let place = place.clone();
+                move || place.bytes.map_or_else(|| "-".to_owned(), |bytes| bytes.to_string())
+            }))
+            .handler(Handler::read("filepos", move || place.read.load(Relaxed).to_string()))
             .handler(Handler::read("encap", || "IP".to_owned()));
         let made = stop::handled(sampling.handled(made), setup, &active);
         Ok(active.handled(made, "active"))
@@ -117,8 +169,9 @@ pub(super) fn open(
     absent: bool,
 ) -> Result<Option<Input>, ConfigError> {
     if let Some(data) = data {
-        let bytes = Cursor::new(data.bytes().into_owned());
-        return Ok(Some(BufReader::new(Box::new(bytes))));
+        let data = data.bytes().into_owned();
+        let bytes = data.len() as u64;
+        return Ok(Some(Input::new(Box::new(Cursor::new(data)), "<data>", Some(bytes))));
     }
     let Some(arg) = file else { return Err(setup.args.refuse_all("argument FILENAME is missing")) };
     let name: String = setup.args.read(arg, "FILENAME")?;
@@ -129,6 +182,8 @@ pub(super) fn open(
     };
     match opened {
         Ok(file) => {
+            let about = file.as_ref().and_then(|file| file.metadata().ok());
+            let bytes = about.filter(|about| about.is_file()).map(|about| about.len());
             let plain = file.map(|file: File| match special {
                 // Its first bytes may come late.
                 true => Ok(Box::new(file) as Box<dyn Read + Send>),
@@ -136,7 +191,7 @@ pub(super) fn open(
             });
             let plain = plain.transpose();
             let plain = plain.map_err(|error| setup.args.refuse(arg, &error.to_string()))?;
-            Ok(plain.map(BufReader::new))
+            Ok(plain.map(|plain| Input::new(plain, &name, bytes)))
         }
         Err(error) if absent && error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(setup.args.refuse(arg, &format!("{name}: {error}"))),

@@ -586,8 +586,13 @@ arp who-has 1.0.0.1 tell 1.0.0.2
         for (zero, len) in [("", 128), (", ZERO false", 28)] {
             let text = format!("FromTcpdump({}{zero}) -> ToDevice(x)", file.display());
             let mut rig = Rig::new(&World::new(), &text);
+            let about =
+                ["filename", "filesize", "filepos"].map(|name| format!("FromTcpdump@1.{name}"));
+            assert_eq!([&about[1], &about[2]].map(|name| rig.read(name)), ["34", "0"]);
             let sent: Vec<_> = (0..3).flat_map(|_| rig.poll()).map(|(_, ip)| ip.len()).collect();
             assert_eq!(sent, [len]);
+            let name = file.display().to_string();
+            assert_eq!(about.map(|name| rig.read(&name)), [name.as_str(), "34", "34"]);
         }
         std::fs::remove_file(file).unwrap();
     }

@@ -21,8 +21,8 @@ use fingerpost_route::Mac;
 const NOT_LOADED: &[(&str, &str, &str)] = &[
     (
         "demo.click",
-        "Block",
-        "it wants Block, and IPRateMonitor with the arguments of 2001, which Click does not take today",
+        "output 1 of `udp_block` (Block) is not connected",
+        "it wants Block with one output and IPRateMonitor with the arguments of 2001, which Click does not take today",
     ),
     (
         "gnat01.click",

@@ -49,6 +49,7 @@ pub(crate) mod ping_source;
 pub(crate) mod protocol_translator;
 pub(crate) mod pull_tee;
 pub(crate) mod random;
+pub(crate) mod rate_block;
 pub(crate) mod rate_monitor;
 pub(crate) mod red;
 pub(crate) mod reframe;
@@ -183,6 +184,8 @@ pub(crate) static ELEMENTS: &[ElementClass] = &[
     random::SAMPLE,
     random::SEED,
     random::SWITCH,
+    rate_block::BLOCK,
+    rate_block::COMPARE,
     rate_monitor::CLASS,
     red::ADAPTIVE,
     red::RED,

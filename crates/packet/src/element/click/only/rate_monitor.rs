@@ -360,6 +360,15 @@ struct Monitor {
 /// Place of the rates in the annotations of a packet.
 const RATES_AT: usize = ANNOTATION_BYTES - 8;
 
+/// Rates of packet `i`, of the first input and of the second; zeros where it has none.
+pub(super) fn rates(batch: &Batch, i: usize) -> [u32; 2] {
+    let rate = |at: usize| {
+        let bytes = batch.annotations(i).and_then(|bytes| bytes.get(at..)?.first_chunk());
+        bytes.map_or(0, |bytes| u32::from_be_bytes(*bytes))
+    };
+    [rate(RATES_AT), rate(RATES_AT + 4)]
+}
+
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
 fn whole(rate: f64) -> u32 {
     rate.round() as u32

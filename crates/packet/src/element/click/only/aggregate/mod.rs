@@ -1,11 +1,14 @@
 //! Aggregates: packets get the number of the group that they belong to. `AggregateIP(FIELD)` takes it from a field of
 //! the header, `AggregateLength` from the length, `AggregatePaint` from the color.
 //!
-//! Source: Click's elements of these names. A field is `ip src`, `ip dst/8`, `tcp sport`, `ip ttl`, or bits of a
-//! header: `ip[OFFSET]`, `tcp[OFFSET:BYTES]`, each with `/PREFIX` for its first bits. With `INCREMENTAL true` the new
-//! bits are put behind those of the aggregate before. A packet without the field leaves by the second output, where it
-//! is used, or is dropped.
+//! Source: Click's elements of these names. A field is `ip src`, `ip dst/8`, `tcp sport`, `ip ttl`, or a part of a
+//! header or of the payload: `ip[OFFSET]`, `tcp[OFFSET:BYTES]`, `data[FIRST-LAST]`, in bits between braces
+//! (`ip{96-103}`); each with `/PREFIX` for its first bits, or `& MASK`. With `INCREMENTAL true` the new bits are put
+//! behind those of the aggregate before. A packet without the field leaves by the second output, where it is used, or
+//! is dropped. `AggregateLength` counts bytes that were not captured; with `IP true` those from the network header on,
+//! and drops packets without one.
 
+mod field;
 mod flow_trace;
 pub(crate) mod flows;
 mod fragments;
@@ -13,127 +16,20 @@ pub(crate) mod picks;
 
 use super::annotations::Annotations;
 use super::each::{class, each, sorting};
-use super::seen::{Seen, word};
+use super::seen::Seen;
 use crate::element::support::byte_anno::ByteAnno;
-use crate::filter::names;
-use crate::frame::wire::icmp::PROTOCOL_ICMP;
-use crate::frame::wire::protocol::{TCP, UDP};
 use crate::frame::{Batch, DropReason};
 use crate::graph::ElementClass;
 use crate::handler::Handler;
 use crate::language::Value;
+
+use field::{Field, Header};
 
 /// Gives packet `i` an aggregate.
 fn set(batch: &mut Batch, i: usize, aggregate: u32) {
     let mut annotations = Annotations::of(batch, i);
     annotations.aggregate = aggregate;
     annotations.set(batch, i);
-}
-
-/// Header that a field is in.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Header {
-    Ip,
-    /// The transport header, of a protocol where one is named.
-    Transport(Option<u8>),
-}
-
-/// Bits of a header.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Field {
-    header: Header,
-    offset_bits: usize,
-    bits: usize,
-}
-
-/// Names of fields: where they are, in bits.
-const FIELDS: &[(&str, Header, usize, usize)] = &[
-    ("ip vers", Header::Ip, 0, 4),
-    ("ip hl", Header::Ip, 4, 4),
-    ("ip tos", Header::Ip, 8, 8),
-    ("ip dscp", Header::Ip, 8, 6),
-    ("ip ecn", Header::Ip, 14, 2),
-    ("ip len", Header::Ip, 16, 16),
-    ("ip id", Header::Ip, 32, 16),
-    ("ip off", Header::Ip, 48, 16),
-    ("ip ttl", Header::Ip, 64, 8),
-    ("ip proto", Header::Ip, 72, 8),
-    ("ip sum", Header::Ip, 80, 16),
-    ("ip src", Header::Ip, 96, 32),
-    ("ip dst", Header::Ip, 128, 32),
-    ("sport", Header::Transport(None), 0, 16),
-    ("dport", Header::Transport(None), 16, 16),
-    ("tcp sport", Header::Transport(Some(TCP)), 0, 16),
-    ("tcp dport", Header::Transport(Some(TCP)), 16, 16),
-    ("tcp seq", Header::Transport(Some(TCP)), 32, 32),
-    ("tcp ack", Header::Transport(Some(TCP)), 64, 32),
-    ("tcp flags", Header::Transport(Some(TCP)), 104, 8),
-    ("tcp win", Header::Transport(Some(TCP)), 112, 16),
-    ("udp sport", Header::Transport(Some(UDP)), 0, 16),
-    ("udp dport", Header::Transport(Some(UDP)), 16, 16),
-    ("udp len", Header::Transport(Some(UDP)), 32, 16),
-    ("icmp type", Header::Transport(Some(PROTOCOL_ICMP)), 0, 8),
-    ("icmp code", Header::Transport(Some(PROTOCOL_ICMP)), 8, 8),
-];
-
-impl Value for Field {
-    fn read(text: &str) -> Result<Self, String> {
-        let wrong =
-            || "no field: `ip src`, `ip dst/8`, `tcp sport`, `ip[9]`, `tcp[0:2]`".to_owned();
-        let (place, prefix) = match text.split_once('/') {
-            None => (text.trim(), None),
-            Some((place, prefix)) => {
-                (place.trim(), Some(usize::read(prefix.trim()).map_err(|_| wrong())?))
-            }
-        };
-        let joined = place.split_whitespace().collect::<Vec<_>>().join(" ");
-        let named = FIELDS.iter().find(|(name, ..)| *name == joined);
-        let mut field = match named {
-            Some(&(_, header, offset_bits, bits)) => Self { header, offset_bits, bits },
-            None => {
-                let (header, rest) = place.split_once('[').ok_or_else(wrong)?;
-                let numbers = rest.strip_suffix(']').ok_or_else(wrong)?;
-                let (offset, bytes) = numbers.split_once(':').unwrap_or((numbers, "1"));
-                let number =
-                    |text: &str| u16::read(text.trim()).map(usize::from).map_err(|_| wrong());
-                let header = match header.trim() {
-                    "ip" => Header::Ip,
-                    "transp" => Header::Transport(None),
-                    name => Header::Transport(Some(names::protocol(name).ok_or_else(wrong)?)),
-                };
-                Self { header, offset_bits: number(offset)? * 8, bits: number(bytes)? * 8 }
-            }
-        };
-        field.bits = prefix.map_or(field.bits, |prefix| prefix.min(field.bits));
-        match field.bits {
-            1..=32 => Ok(field),
-            _ => Err("no field of 1 to 32 bits".into()),
-        }
-    }
-}
-
-impl Field {
-    /// Its value in a packet.
-    fn of(self, seen: &Seen<'_>) -> Option<u32> {
-        let bytes = match self.header {
-            Header::Ip => seen.ip()?,
-            Header::Transport(wanted) => {
-                let (protocol, transport) = seen.transport()?;
-                let fits = match wanted {
-                    Some(wanted) => protocol == wanted,
-                    None => matches!(protocol, TCP | UDP),
-                };
-                Some(transport).filter(|_| fits)?
-            }
-        };
-        let mut value = 0_u64;
-        let (first, last) = (self.offset_bits / 8, (self.offset_bits + self.bits - 1) / 8);
-        for &byte in bytes.get(first..=last)? {
-            value = value << 8 | u64::from(byte);
-        }
-        let behind = (last + 1) * 8 - (self.offset_bits + self.bits);
-        u32::try_from(value >> behind & ((1 << self.bits) - 1)).ok()
-    }
 }
 
 pub(crate) const IP: ElementClass = sorting(
@@ -145,13 +41,12 @@ pub(crate) const IP: ElementClass = sorting(
         let incremental = setup.args.keyword("INCREMENTAL");
         let unshift = setup.args.keyword("UNSHIFT_IP_ADDR");
         setup.args.finish()?;
-        let text = arg.raw().to_owned();
+        let text = String::from_utf8_lossy(&arg.bytes()).into_owned();
         let field = Field::read(&text)
             .map_err(|words| setup.args.refuse(&arg, &format!("FIELD: `{text}` is {words}")))?;
         let incremental = incremental?.unwrap_or(false);
         // The prefix of an address is itself an address.
-        let is_addr = field.header == Header::Ip && matches!(field.offset_bits, 96 | 128);
-        let shift = if unshift?.unwrap_or(false) && is_addr { 32 - field.bits } else { 0 };
+        let shift = if unshift?.unwrap_or(false) { field.shift_in_addr() } else { 0 };
         let exit = setup.exit(1, DropReason::Unmatched);
         let made = each(move |batch, i| match field.of(&Seen::packet(batch, i)) {
             None => exit.take(batch, i),
@@ -165,6 +60,7 @@ pub(crate) const IP: ElementClass = sorting(
         let header = match field.header {
             Header::Ip => "ip",
             Header::Transport(_) => "transp",
+            Header::Payload => "payload",
         };
         Ok(made
             .handler(Handler::read("field", move || text.clone()))
@@ -181,13 +77,12 @@ pub(crate) const LENGTH: ElementClass =
         let ip = ip?.unwrap_or(false);
         each(move |batch, i| {
             let seen = Seen::packet(batch, i);
-            let length = match (ip, seen.ip().and_then(|ip| word(ip, 2))) {
-                (true, Some(stated)) => u32::from(stated),
-                _ => {
-                    let extra = Annotations::of(batch, i).extra_length;
-                    u32::try_from(batch.frame_len(i)).unwrap_or(u32::MAX).saturating_add(extra)
-                }
-            };
+            if ip && seen.ip().is_none() {
+                return batch.discard(i, DropReason::Unmatched);
+            }
+            let bytes = seen.frame.len() - if ip { seen.network } else { 0 };
+            let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+            let length = bytes.saturating_add(seen.annotations.extra_length);
             set(batch, i, length);
         })
     });
@@ -224,6 +119,7 @@ mod tests {
         };
         assert_eq!(number("ip src/8"), 10);
         assert_eq!(number("ip src/16, UNSHIFT_IP_ADDR true"), 0x0a01_0000);
+        assert_eq!(number("\"ip[14, 1]\", UNSHIFT_IP_ADDR true"), 0x0000_0200);
         assert_eq!(
             [number("udp dport"), number("ip ttl"), number("ip[9]"), number("udp[0:2]")],
             [258, 64, 17, 53]
@@ -244,5 +140,9 @@ mod tests {
         let frame = frame_v4("10.1.2.3", "192.0.2.7", 64, 17, &[0; 30]);
         assert_eq!(Annotations::of(&run(&LENGTH, "IP true", 14, &[&frame]), 0).aggregate, 50);
         assert_eq!(Annotations::of(&run(&LENGTH, "", 14, &[&frame]), 0).aggregate, 64);
+        let longer = [&frame[..], &[0; 6]].concat();
+        let padded = run(&LENGTH, "IP true", 14, &[&longer, &frame[..20]]);
+        assert_eq!(Annotations::of(&padded, 0).aggregate, 56, "the length that is there");
+        assert_eq!(padded.decision(1), crate::frame::Decision::Drop(DropReason::Unmatched));
     }
 }

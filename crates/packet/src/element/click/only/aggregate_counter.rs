@@ -4,10 +4,13 @@
 //! Source: Click's elements of these names. `BYTES true` counts bytes, with those that were not captured unless
 //! `EXTRA_LENGTH false` is given, `IP_BYTES true` those behind the network header's beginning; a packet that stands for
 //! several counts as these unless `MULTIPACKET false`. What comes by the second input counts for aggregates that are
-//! known. `AGGREGATE_STOP N` and `COUNT_STOP N` end the router, `AGGREGATE_FREEZE` and `COUNT_FREEZE` let it take no
-//! new aggregates, `AGGREGATE_CALL N HANDLER` and `COUNT_CALL` call a handler, once. `write_text_file FILE` writes a line
-//! for each, `write_ip_file` with addresses, `write_file` two words of 4 bytes. `reaggregate_counts` makes the counts
-//! aggregates, which count how many aggregates had them. All workers count together, under a lock a batch.
+//! known; what is not counted leaves by the second output, where it is used. `AGGREGATE_STOP N` and `COUNT_STOP N` end
+//! the router, `AGGREGATE_FREEZE` and `COUNT_FREEZE` let it take no new aggregates, `AGGREGATE_CALL N HANDLER` and
+//! `COUNT_CALL` call a handler, once. `write_text_file FILE` writes a line for each, `write_ip_file` with addresses,
+//! `write_file` two words of 4 bytes, `write_pdf_file` how many aggregates have each count. `reaggregate_counts` makes
+//! the counts aggregates, which count how many aggregates had them. All workers count together, under a lock a batch. A
+//! packet that `AggregateLast` gives has annotations of all of its aggregate: their number and length, and the time of
+//! the first.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -26,7 +29,7 @@ use crate::handler::Handler;
 use crate::language::ClassSpec;
 
 pub(crate) const CLASS: ElementClass = ElementClass {
-    spec: ClassSpec::new("AggregateCounter", "1-2/1-2", "a/ah", "#/#"),
+    spec: ClassSpec::new("AggregateCounter", "1-2/1-2", "a/ah", "x/x"),
     summary: "counts packets or bytes of each aggregate",
     configure: |setup| {
         let mut is = |name, usual| setup.args.keyword::<bool>(name).map(|is| is.unwrap_or(usual));
@@ -45,6 +48,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         let shared = setup.keep::<Mutex<Counts>>();
         let (frozen, active) = (Setting::new(false), Setting::new(true));
         let stop = setup.ending.clone();
+        let others = u16::from(setup.outputs > 1);
         let made = Made::new({
             let (shared, frozen, active) = (shared.clone(), frozen.clone(), active.clone());
             let calls = calls.clone();
@@ -56,6 +60,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
                 active: active.clone(),
                 stop: stop.clone(),
                 calls: calls.clone(),
+                others,
             }
         });
         let made = calls[1].handled(calls[0].handled(made, "aggregate_call"), "count_call");
@@ -102,6 +107,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
             .handler(write("write_text_file", Form::Numbers))
             .handler(write("write_ascii_file", Form::Numbers))
             .handler(write("write_ip_file", Form::Addrs))
+            .handler(write("write_pdf_file", Form::Pdf))
             .handler(Handler::read("banner", move || lock(&banner).clone()))
             .command("clear", move || *lock(&clear) = Counts::default()))
     },
@@ -114,6 +120,8 @@ enum Form {
     Addrs,
     /// Words of 4 bytes.
     Words,
+    /// How many aggregates have each count.
+    Pdf,
 }
 
 /// What is counted.
@@ -156,18 +164,24 @@ impl Counts {
         }
         let _ = writeln!(text, "!num_nonzero {}", self.of.len());
         text += match form {
-            Form::Numbers => "",
+            Form::Numbers | Form::Pdf => "",
             Form::Addrs => "!ip\n",
             Form::Words if cfg!(target_endian = "little") => "!packed_le\n",
             Form::Words => "!packed_be\n",
         };
         let mut bytes = text.into_bytes();
+        if form == Form::Pdf {
+            bytes.extend(self.pdf().bytes());
+            return bytes;
+        }
         for (&aggregate, &count) in &self.of.iter().collect::<BTreeMap<_, _>>() {
             match form {
                 Form::Addrs => {
                     bytes.extend(format!("{} {count}\n", Ipv4Addr::from_bits(*aggregate)).bytes());
                 }
-                Form::Numbers => bytes.extend(format!("{aggregate} {count}\n").bytes()),
+                Form::Numbers | Form::Pdf => {
+                    bytes.extend(format!("{aggregate} {count}\n").bytes());
+                }
                 Form::Words => {
                     bytes.extend(aggregate.to_ne_bytes());
                     bytes.extend(u32::try_from(*count).unwrap_or(u32::MAX).to_ne_bytes());
@@ -208,6 +222,8 @@ struct Counter {
     stop: Ending,
     /// Calls at a number of aggregates, and at a count.
     calls: [Call; 2],
+    /// The output of what is not counted.
+    others: u16,
 }
 
 impl Counter {
@@ -242,25 +258,27 @@ impl Counter {
 
 impl Element for Counter {
     fn process(&mut self, input: u16, batch: &mut Batch, _: &mut Context<'_>) {
-        for i in 0..batch.len() {
-            batch.output(i, input);
-        }
         let Some(shared) = &self.shared else { return };
         if !self.calls.iter().any(Call::is_armed) {
-            if self.active.get() {
-                let mut counts = lock(shared);
-                for i in 0..batch.len() {
-                    self.count(&mut counts, (input, batch, i));
+            let mut counts = self.active.get().then(|| lock(shared));
+            for i in 0..batch.len() {
+                let counted =
+                    counts.as_mut().and_then(|counts| self.count(counts, (input, batch, i)));
+                if counted.is_none() {
+                    batch.output(i, self.others);
                 }
             }
             return;
         }
         for i in 0..batch.len() {
-            if !self.active.get() {
-                return;
-            }
             // What is called may read the counts, or end them.
-            let numbers = self.count(&mut lock(shared), (input, batch, i));
+            let numbers = match self.active.get() {
+                true => self.count(&mut lock(shared), (input, batch, i)),
+                false => None,
+            };
+            if numbers.is_none() {
+                batch.output(i, self.others);
+            }
             for (call, number) in self.calls.iter().zip(numbers.into_iter().flatten()) {
                 call.reached(false, || number);
             }
@@ -344,6 +362,24 @@ struct Last {
     ends: Option<Ending>,
 }
 
+/// Notes in a packet that it stands for those before it, of which the last has a note, too.
+fn note_all(packet: &mut Packet, before: Option<&Packet>) {
+    let mut annotations = Annotations::of_packet(packet);
+    match before {
+        None if annotations.first_ns == 0 => annotations.first_ns = annotations.timestamp_ns,
+        None => {}
+        Some(before) => {
+            let noted = Annotations::of_packet(before);
+            let bytes = u32::try_from(before.bytes().len()).unwrap_or(u32::MAX);
+            let all = |one: u32, more: u32, own: u32| one.saturating_add(more).saturating_add(own);
+            annotations.extra_packets = all(annotations.extra_packets, noted.extra_packets, 1);
+            annotations.extra_length = all(annotations.extra_length, noted.extra_length, bytes);
+            annotations.first_ns = noted.first_ns;
+        }
+    }
+    annotations.set_packet(packet);
+}
+
 impl Element for Last {
     fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
         for i in 0..batch.len() {
@@ -351,7 +387,10 @@ impl Element for Last {
             if self.kept.len() >= MOST_KEPT && !self.kept.contains_key(&aggregate) {
                 continue;
             }
-            let before = self.kept.insert(aggregate, batch.take(i));
+            let mut packet = batch.take(i);
+            let before = self.kept.remove(&aggregate);
+            note_all(&mut packet, before.as_ref());
+            self.kept.insert(aggregate, packet);
             match before {
                 Some(packet) if self.others => cx.emit(1, packet),
                 Some(packet) => cx.drop_packet(packet, DropReason::Discarded),
@@ -432,6 +471,42 @@ mod tests {
         rig.write("c.clear", "");
         rig.write("p.clear", "");
         assert_eq!((rig.read("c.nagg"), rig.read("p.count")), ("0".into(), "0".into()));
+    }
+
+    #[test]
+    fn others_leave_by_the_second_output() {
+        let text = "FromDevice(a) -> MarkIPHeader(14) -> AggregateIP(ip src) -> c :: AggregateCounter(AGGREGATE_FREEZE 1)
+            -> ToDevice(x); FromDevice(b) -> [1] c [1] -> ToDevice(y)";
+        let mut rig = Rig::new(&World::new(), text);
+        let send = |rig: &mut Rig, device: &str, host: u8| {
+            let frame = frame_v4(&format!("10.0.0.{host}"), "10.0.0.9", 64, 17, &[]);
+            rig.receive(device, &[&frame]).remove(0).0
+        };
+        assert_eq!(["b", "a"].map(|device| send(&mut rig, device, 1)), ["y", "x"]);
+        assert_eq!([1, 2].map(|host| send(&mut rig, "a", host)), ["x", "y"]);
+        rig.write("c.active", "false");
+        assert_eq!((send(&mut rig, "a", 1), rig.read("c.count")), ("y".into(), "2".into()));
+        console::collect();
+        rig.write("c.write_pdf_file", "-");
+        assert_eq!(console::collected().out, "!num_nonzero 1\n2 1\n");
+    }
+
+    #[test]
+    fn the_last_stands_for_all() {
+        console::collect();
+        let rows = "!data timestamp aggregate len count\n1 7 40 1\n2 8 50 1\n3 7 60 2\n4 7 50 1";
+        let fields = "timestamp first_timestamp aggregate count wire_len";
+        let text = format!(
+            "f :: FromIPSummaryDump(DATA \"{rows}\") -> l :: AggregateLast(STOP_AFTER_CLEAR true)
+             -> ToIPSummaryDump(-, HEADER false, FIELDS {fields})"
+        );
+        let mut rig = Rig::new(&World::new(), &text);
+        (0..9).for_each(|_| drop(rig.poll()));
+        rig.write("l.clear", "");
+        (0..9).for_each(|_| drop(rig.poll()));
+        let out = console::collected().out;
+        assert_eq!(out, "4.000000 1.000000 7 4 150\n2.000000 2.000000 8 1 50\n");
+        assert!(rig.plan.is_stopped());
     }
 
     #[test]

@@ -37,6 +37,13 @@ impl EndCall {
     pub(crate) fn make(&self) {
         self.caller.call(&self.call);
     }
+
+    /// Calls it with a text for a word of it.
+    #[cfg(feature = "click")]
+    pub(crate) fn make_of(&self, word: &str, text: &str) {
+        let words = self.call.split(' ').map(|part| if part == word { text } else { part });
+        self.caller.call(&words.collect::<Vec<_>>().join(" "));
+    }
 }
 
 /// Adds the handler `stop`, which ends the run, and makes the element inactive.

@@ -3,12 +3,16 @@
 //! into packets.
 //!
 //! Source: Click's elements of these names; a time is that which `SetTimestamp` or a trace gave a packet, 0 without
-//! one. Times are seconds with a fraction; `START_DELAY`, `END_DELAY` and `INTERVAL` count from the first packet of all
-//! workers and from the start. `SetTimestampDelta` means the time since the packet before (`RANGE`: since the first,
-//! `NOW`: until now); each worker has its own of these.
+//! one. Times are seconds with a fraction, or have a unit (`20ms`). `START_AFTER` and `END_AFTER` count from the first
+//! packet of all workers, `START_DELAY` and `END_DELAY` from when the configuration began to run, `INTERVAL` from the
+//! start. In the call of `END_CALL` the word `$t` is the time of the packet. `SetTimestampDelta` means the time since
+//! the first packet (`LAST`: since the packet before, `NOW`: until now, `FIRST`: since the first that the packet stands
+//! for); each worker has its own of these. A time of 0 stays. `StoreTimestamp` makes packets as long as the time needs
+//! them.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use super::annotations::Annotations;
 use super::clock::{SECOND_NS, read_seconds, seconds, time_of_day};
@@ -16,7 +20,7 @@ use super::each::{class, each, sorting};
 use crate::element::support::resets::Resets;
 use crate::element::support::stop::EndCall;
 use crate::frame::{Batch, DropReason};
-use crate::graph::{Context, Element, ElementClass, Ending, Exit, Made, Setup};
+use crate::graph::{Context, Element, ElementClass, Ending, Exit, Inputs, Made, Setup};
 use crate::handler::Handler;
 use crate::language::{Args, ConfigError, Value};
 
@@ -36,8 +40,11 @@ impl Value for Time {
             Some(digits) => (-1, digits),
             None => (1, text.trim()),
         };
-        let known = digits.trim_end_matches("sec").trim_end_matches('s').trim_end();
-        read_seconds(known).map(|ns| Self(sign * ns)).ok_or_else(|| "no time in seconds".into())
+        // Seconds are exact; units are those of other times.
+        let with_unit =
+            || Duration::read(digits).ok().and_then(|time| i64::try_from(time.as_nanos()).ok());
+        let ns = read_seconds(digits).or_else(with_unit);
+        ns.map(|ns| Self(sign * ns)).ok_or_else(|| "no time in seconds".into())
     }
 }
 
@@ -50,39 +57,48 @@ pub(crate) const FILTER: ElementClass =
         let start = setup.args.optional::<Time>("START")?.map(|time| time.0);
         let end = setup.args.optional::<Time>("END")?.map(|time| time.0);
         let start_delay = keyword(&mut setup.args, "START_DELAY")?;
-        let start_delay = start_delay.or(keyword(&mut setup.args, "START_AFTER")?);
+        let start_after = keyword(&mut setup.args, "START_AFTER")?;
         let end_delay = keyword(&mut setup.args, "END_DELAY")?;
-        let end_delay = end_delay.or(keyword(&mut setup.args, "END_AFTER")?);
+        let end_after = keyword(&mut setup.args, "END_AFTER")?;
         let call = EndCall::read(setup)?;
         let interval = keyword(&mut setup.args, "INTERVAL")?;
         let stop = setup.args.keyword("STOP");
         setup.args.finish()?;
-        if start.is_some() && start_delay.is_some()
-            || end.is_some() && end_delay.or(interval).is_some()
+        let several = |given: &[Option<i64>]| given.iter().flatten().count() > 1;
+        if several(&[start, start_after, start_delay])
+            || several(&[end, end_after, end_delay, interval])
         {
             return Err(setup.args.refuse_all("a bound is given twice"));
+        }
+        let stop = stop?.unwrap_or(false);
+        if stop && call.is_some() {
+            return Err(setup.args.refuse_all("STOP and END_CALL exclude each other"));
         }
         let bounds = Arc::new(Bounds {
             start: AtomicI64::new(start.unwrap_or(i64::MIN)),
             end: AtomicI64::new(end.unwrap_or(i64::MAX)),
             begun: AtomicBool::new(false),
+            placed: AtomicBool::new(false),
             called: AtomicBool::new(false),
         });
         let exit = setup.exit(1, DropReason::Unmatched);
-        let stop = stop?.unwrap_or(false).then(|| setup.ending.clone());
+        let stop = stop.then(|| setup.ending.clone());
         let made = Made::new({
             let bounds = bounds.clone();
             move |instance| Filter {
                 // Packets that are only evaluated move no bounds but their own.
                 bounds: if instance.is_dry_run() { bounds.copy() } else { bounds.clone() },
-                start_delay,
-                end_delay,
+                delays: [start_delay, end_delay],
+                start_after,
+                end_after,
                 interval,
                 exit,
                 stop: stop.clone().filter(|_| !instance.is_dry_run()),
                 call: call.clone().filter(|_| !instance.is_dry_run()),
             }
         });
+        // Its first round is when the configuration begins to run.
+        let made = if start_delay.or(end_delay).is_some() { made.polled() } else { made };
         Ok(bounds_handled(made, &bounds))
     });
 
@@ -92,6 +108,8 @@ struct Bounds {
     end: AtomicI64,
     /// The first packet came.
     begun: AtomicBool,
+    /// The time when the configuration began to run is known.
+    placed: AtomicBool,
     /// The end was reported, since it was set.
     called: AtomicBool,
 }
@@ -103,6 +121,7 @@ impl Bounds {
             start: AtomicI64::new(self.start.load(Relaxed)),
             end: AtomicI64::new(self.end.load(Relaxed)),
             begun: AtomicBool::new(self.begun.load(Relaxed)),
+            placed: AtomicBool::new(self.placed.load(Relaxed)),
             called: AtomicBool::new(true),
         })
     }
@@ -117,7 +136,8 @@ fn bounds_handled(made: Made, bounds: &Arc<Bounds>) -> Made {
     let time =
         |ns: i64| if matches!(ns, i64::MIN | i64::MAX) { "0".to_owned() } else { seconds(ns) };
     let read = |text: &str| Time::read(text).map(|time| time.0);
-    let [start, end, interval, set_start, set_end, extend] = [(); 6].map(|()| bounds.clone());
+    let [start, end, interval, set_start, set_end, set_interval, extend] =
+        [(); 7].map(|()| bounds.clone());
     made.handler(Handler::read("start", move || time(start.start.load(Relaxed))))
         .handler(Handler::read("end", move || time(end.end.load(Relaxed))))
         .handler(Handler::read("interval", move || {
@@ -133,6 +153,12 @@ fn bounds_handled(made: Made, bounds: &Arc<Bounds>) -> Made {
             set_end.called.store(false, Relaxed);
             Ok(())
         }))
+        .handler(Handler::write("interval", move |text| {
+            let start = Some(set_interval.start.load(Relaxed)).filter(|start| *start != i64::MIN);
+            set_interval.end.store(start.unwrap_or(0).saturating_add(read(text)?), Relaxed);
+            set_interval.called.store(false, Relaxed);
+            Ok(())
+        }))
         .handler(Handler::write("extend_interval", move |text| {
             let by = read(text)?;
             let later = |end| (end != i64::MAX).then(|| i64::saturating_add(end, by));
@@ -145,8 +171,12 @@ fn bounds_handled(made: Made, bounds: &Arc<Bounds>) -> Made {
 
 struct Filter {
     bounds: Arc<Bounds>,
-    start_delay: Option<i64>,
-    end_delay: Option<i64>,
+    /// Start and end, from when the configuration began to run.
+    delays: [Option<i64>; 2],
+    /// Start, from the first packet.
+    start_after: Option<i64>,
+    /// End, from the first packet.
+    end_after: Option<i64>,
     interval: Option<i64>,
     exit: Exit,
     stop: Option<Ending>,
@@ -154,26 +184,43 @@ struct Filter {
 }
 
 impl Filter {
-    /// Calls the handler of the end, once.
-    fn call(&self) {
+    /// Calls the handler of the end, once, for a packet of that time.
+    fn call(&self, time: i64) {
         if let Some(call) = &self.call
             && !self.bounds.called.swap(true, Relaxed)
         {
-            call.make();
+            call.make_of("$t", &seconds(time));
+        }
+    }
+
+    /// Sets the bounds that count from when the configuration began to run: now, where it is the first round.
+    fn place(&self, now_ns: u64) {
+        if self.delays == [None; 2] || self.bounds.placed.swap(true, Relaxed) {
+            return;
+        }
+        for (bound, delay) in [&self.bounds.start, &self.bounds.end].into_iter().zip(self.delays) {
+            if let Some(delay) = delay {
+                bound.store(time_of_day(now_ns).saturating_add(delay), Relaxed);
+            }
         }
     }
 }
 
 impl Element for Filter {
-    fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
+    fn poll(&mut self, _: &mut Batch, _: &mut dyn Inputs, cx: &mut Context<'_>) {
+        self.place(cx.now_ns);
+    }
+
+    fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
+        self.place(cx.now_ns);
         for i in 0..batch.len() {
             let time = Annotations::of(batch, i).timestamp_ns;
             if self.bounds.begins() {
-                if let Some(delay) = self.start_delay {
-                    self.bounds.start.store(time.saturating_add(delay), Relaxed);
+                if let Some(after) = self.start_after {
+                    self.bounds.start.store(time.saturating_add(after), Relaxed);
                 }
-                if let Some(delay) = self.end_delay {
-                    self.bounds.end.store(time.saturating_add(delay), Relaxed);
+                if let Some(after) = self.end_after {
+                    self.bounds.end.store(time.saturating_add(after), Relaxed);
                 }
                 if let Some(interval) = self.interval {
                     let start = self.bounds.start.load(Relaxed);
@@ -183,7 +230,7 @@ impl Element for Filter {
             }
             let mut ended = time >= self.bounds.end.load(Relaxed);
             if ended && time >= self.bounds.start.load(Relaxed) {
-                self.call();
+                self.call(time);
                 // The handler may have moved it.
                 ended = time >= self.bounds.end.load(Relaxed);
             }
@@ -312,11 +359,9 @@ pub(crate) const ADJUST: ElementClass =
             let mut annotations = Annotations::of(batch, i);
             // A time of 0 is none, and stays so unless all are moved.
             let moved = |time: i64| if time == 0 && !all { 0 } else { time.saturating_add(by) };
-            if !first {
-                annotations.timestamp_ns = moved(annotations.timestamp_ns);
-            }
-            if first || all {
-                annotations.first_ns = moved(annotations.first_ns);
+            match first {
+                true => annotations.first_ns = moved(annotations.first_ns),
+                false => annotations.timestamp_ns = moved(annotations.timestamp_ns),
             }
             annotations.set(batch, i);
         })?;
@@ -336,7 +381,11 @@ pub(crate) const DELTA: ElementClass =
             None | Some("RANGE") => Delta::First,
             Some("LAST") => Delta::Before,
             Some("NOW") => Delta::Now,
-            Some(_) => return Err(setup.args.refuse_all("TYPE: RANGE, LAST and NOW are possible")),
+            Some("FIRST") => Delta::OfFirst,
+            Some(_) => {
+                let words = "TYPE: RANGE, LAST, NOW and FIRST are possible";
+                return Err(setup.args.refuse_all(words));
+            }
         };
         let resets = Arc::new(Resets::new());
         let first = Arc::new(AtomicI64::new(0));
@@ -358,6 +407,8 @@ enum Delta {
     First,
     Before,
     Now,
+    /// Since the first of the packets that a packet stands for.
+    OfFirst,
 }
 
 struct SetDelta {
@@ -376,6 +427,9 @@ impl Element for SetDelta {
         for i in 0..batch.len() {
             let mut annotations = Annotations::of(batch, i);
             let time = annotations.timestamp_ns;
+            if time == 0 {
+                continue;
+            }
             let from = *self.from.get_or_insert_with(|| {
                 if let Some(first) = &self.first {
                     first.store(time, Relaxed);
@@ -384,7 +438,8 @@ impl Element for SetDelta {
             });
             annotations.timestamp_ns = match self.kind {
                 Delta::Now => time_of_day(cx.now_ns).saturating_sub(time),
-                _ => time.saturating_sub(from),
+                Delta::OfFirst => time.saturating_sub(annotations.first_ns),
+                Delta::First | Delta::Before => time.saturating_sub(from),
             };
             if self.kind == Delta::Before {
                 self.from = Some(time);
@@ -399,20 +454,27 @@ pub(crate) const STORE: ElementClass =
         let offset = setup.args.optional::<usize>("OFFSET");
         let tail = setup.args.keyword("TAIL");
         setup.args.finish()?;
-        let offset = offset?.unwrap_or(0);
-        if tail?.unwrap_or(false) {
-            return Err(setup.args.refuse_all("TAIL: packets do not grow at their end here"));
-        }
+        let offset = match (offset?, tail?.unwrap_or(false)) {
+            (Some(offset), false) => Some(offset),
+            (None, true) => None,
+            _ => return Err(setup.args.refuse_all("one of OFFSET and TAIL has to be given")),
+        };
         each(move |batch, i| {
             let time = Annotations::of(batch, i).timestamp_ns;
             let part = |number: i64| u32::try_from(number).unwrap_or(0).to_be_bytes();
             // Seconds and nanoseconds, in network order.
             let words =
                 [part(time.div_euclid(SECOND_NS)), part(time.rem_euclid(SECOND_NS))].concat();
-            match batch.bytes_mut(i).get_mut(offset..offset.saturating_add(8)) {
-                Some(bytes) => bytes.copy_from_slice(&words),
-                None => batch.discard(i, DropReason::TooShort),
+            let len = batch.frame_len(i);
+            let at = offset.unwrap_or(len);
+            let longer = at.saturating_add(words.len()).saturating_sub(len);
+            if longer > 0 {
+                if !batch.lengthen(i, longer) {
+                    return batch.discard(i, DropReason::NoBuffer);
+                }
+                batch.bytes_mut(i)[len..].fill(0);
             }
+            batch.bytes_mut(i)[at..at + words.len()].copy_from_slice(&words);
         })
     });
 
@@ -427,7 +489,7 @@ mod tests {
         console::collect();
         let rows = "!data timestamp\n10\n11\n12.5\n13\n14\n";
         let text = format!(
-            "FromIPSummaryDump(DATA \"{rows}\") -> f :: TimeFilter(START_DELAY 1, INTERVAL 2) -> r :: TimeRange -> AdjustTimestamp(-1)
+            "FromIPSummaryDump(DATA \"{rows}\") -> f :: TimeFilter(START_AFTER 1, INTERVAL 2) -> r :: TimeRange -> AdjustTimestamp(-1)
              -> SetTimestampDelta(RANGE) -> t :: ToIPSummaryDump(-, HEADER false, FIELDS timestamp); f [1] -> a :: TimestampAccum -> Discard"
         );
         let mut rig = Rig::new(&World::new(), &text);
@@ -446,11 +508,18 @@ mod tests {
         );
         assert!(refused(&FILTER, "START 1, START_DELAY 2").contains("given twice"));
         assert!(refused(&FILTER, "START x").contains("no time"));
+        assert!(refused(&FILTER, "END_AFTER 1, END_DELAY 2").contains("given twice"));
+        assert!(refused(&FILTER, "STOP true, END_CALL x.y").contains("exclude"));
+        rig.write("f.interval", "500ms");
+        assert_eq!(
+            (rig.read("f.start"), rig.read("f.end")),
+            ("11.000000".into(), "11.500000".into())
+        );
     }
 
     #[test]
     fn a_dry_run_moves_no_time() {
-        let text = "FromDevice(a) -> SetTimestamp(7) -> f :: TimeFilter(START_DELAY 0, INTERVAL 1, STOP true)
+        let text = "FromDevice(a) -> SetTimestamp(7) -> f :: TimeFilter(START_AFTER 0, INTERVAL 1, STOP true)
             -> d :: SetTimestampDelta(LAST) -> s :: TimeSortedSched(STOP true)";
         let text = text.replace("-> s ::", "-> Queue -> s ::") + " -> ToDevice(x)";
         let mut rig = Rig::new(&World::new(), &text);
@@ -475,6 +544,37 @@ mod tests {
     }
 
     #[test]
+    fn delays_count_from_the_beginning() {
+        let text = "FromDevice(a) -> SetTimestamp -> f :: TimeFilter(START_DELAY 1, END_DELAY 2) -> ToDevice(x)";
+        let mut rig = Rig::new(&World::new(), text);
+        rig.poll();
+        let times = [500, 1200, 1900, 2100].map(|ms| {
+            let began = rig.bench.now_ns;
+            rig.bench.now_ns += ms * 1_000_000;
+            let sent = rig.receive("a", &[&[9; 60]]).len();
+            rig.bench.now_ns = began;
+            sent
+        });
+        assert_eq!(times, [0, 1, 1, 0]);
+    }
+
+    #[test]
+    fn differences_are_those_of_times_that_are_known() {
+        let shown = |kind: &str| {
+            console::collect();
+            let rows = "!data timestamp first_timestamp\n0 0\n5 2\n7 3";
+            let text = format!(
+                "FromIPSummaryDump(DATA \"{rows}\") -> SetTimestampDelta(TYPE {kind})
+                 -> ToIPSummaryDump(-, HEADER false, FIELDS ts_sec)"
+            );
+            let mut rig = Rig::new(&World::new(), &text);
+            (0..9).for_each(|_| drop(rig.poll()));
+            console::collected().out
+        };
+        assert_eq!(["RANGE", "LAST", "FIRST"].map(shown), ["0\n0\n2\n", "0\n0\n2\n", "0\n3\n4\n"]);
+    }
+
+    #[test]
     fn what_has_no_end_is_not_extended() {
         let rig = Rig::new(&World::new(), "FromDevice(a) -> f :: TimeFilter(START 1) -> Discard");
         rig.write("f.extend_interval", "5");
@@ -482,12 +582,12 @@ mod tests {
         console::collect();
         let rows = "!data timestamp\n1\n2\n3\n4\n5";
         let text = format!(
-            "FromIPSummaryDump(DATA \"{rows}\", STOP true) -> f :: TimeFilter(END 3, END_CALL s.run 1 2) -> c :: Counter -> Discard;
+            "FromIPSummaryDump(DATA \"{rows}\", STOP true) -> f :: TimeFilter(END 3, END_CALL s.run 1 $t) -> c :: Counter -> Discard;
              s :: Script(TYPE PASSIVE, print $args, write f.end $(add $(f.end) $1)); DriverManager(pause, print c.count)"
         );
         let mut rig = Rig::new(&World::new(), &text);
         (0..9).for_each(|_| drop(rig.poll()));
-        assert_eq!(console::collected().out, "1 2\n1 2\n1 2\n5\n");
+        assert_eq!(console::collected().out, "1 3.000000\n1 4.000000\n1 5.000000\n5\n");
         let rig = Rig::new(&World::new(), "FromDevice(a) -> f :: TimeFilter(2, 5) -> Discard");
         let bounds = ["f.start", "f.end"].map(|name| rig.read(name));
         assert_eq!(bounds, ["2.000000", "5.000000"]);
@@ -496,12 +596,22 @@ mod tests {
     #[test]
     fn times_are_written_into_packets() {
         let text = "FromDevice(a) -> SetTimestamp(7.5) -> StoreTimestamp(1) -> ToDevice(x)";
-        let sent = Rig::new(&World::new(), text).receive("a", &[&[9; 9], &[9; 8]]);
-        assert_eq!(sent.len(), 1);
-        assert_eq!(sent[0].1[..5], [9, 0, 0, 0, 7]);
-        assert_eq!(sent[0].1[5..], 500_000_000_u32.to_be_bytes());
+        let sent = Rig::new(&World::new(), text).receive("a", &[&[9; 10], &[9; 8]]);
+        let time = [0, 0, 0, 7, 0x1d, 0xcd, 0x65, 0];
+        assert_eq!(sent[0].1, [&[9][..], &time, &[9]].concat());
+        assert_eq!(sent[1].1, [&[9][..], &time].concat(), "it becomes as long as the time needs");
+        let text = text.replace("(1)", "(TAIL true)");
+        let sent = Rig::new(&World::new(), &text).receive("a", &[&[9; 3]]);
+        assert_eq!(sent[0].1, [&[9; 3][..], &time].concat());
+        let beyond = run(&STORE, "OFFSET 2", 0, &[&[]]);
+        assert_eq!(beyond.bytes(0), [0; 10]);
+        assert!(refused(&STORE, "OFFSET 2, TAIL true").contains("OFFSET and TAIL"));
         let moved = run(&ADJUST, "2, ALL true", 0, &[&[1]]);
-        assert_eq!(Annotations::of(&moved, 0).first_ns, 2 * SECOND_NS);
+        let noted = Annotations::of(&moved, 0);
+        assert_eq!((noted.timestamp_ns, noted.first_ns), (2 * SECOND_NS, 0));
+        let moved = run(&ADJUST, "2ms, ALL true, FIRST true", 0, &[&[1]]);
+        let noted = Annotations::of(&moved, 0);
+        assert_eq!((noted.timestamp_ns, noted.first_ns), (0, 2_000_000));
         let moved = run(&ADJUST, "2", 0, &[&[1]]);
         assert_eq!(Annotations::of(&moved, 0).timestamp_ns, 0, "there is no time to move");
         let rig = Rig::new(&World::new(), "FromDevice(a) -> t :: AdjustTimestamp(1) -> Discard");

@@ -1,10 +1,11 @@
 //! `EtherSwitch` sends frames by link address, as a switch does: to the output of the input by which frames of their
-//! destination came, else to all outputs but that of their own input. `ListenEtherSwitch` has one output more, which gets a
-//! copy of each.
+//! destination came, else to all outputs but that of their own input. `ListenEtherSwitch` has one output more, which
+//! gets a copy of each.
 //!
-//! Source: Click's elements of these names; IEEE 802.1D-2004, 7.7 and 7.8. A link address is forgotten after `TIMEOUT` (300 s; 0
-//! means never) without a frame from it. A frame for its own input is dropped. Handler `table` has a line for each
-//! address with the number of its port. All workers share the table, of at most 65536 addresses, under a lock a batch.
+//! Source: Click's elements of these names; IEEE 802.1D-2004, 7.7 and 7.8. A link address is forgotten after `TIMEOUT`
+//! (300 s) without a frame from it; with 0 none is learned, and each frame goes to all other outputs. A frame for its
+//! own input is dropped. Handler `table` has a line for each address with the number of its port. All workers share the
+//! table, of at most 65536 addresses, under a lock a batch.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -76,7 +77,7 @@ struct Port {
 
 impl Port {
     fn is_fresh(self, now_ns: u64, timeout: Time) -> bool {
-        timeout.ns == 0 || now_ns.saturating_sub(self.last_ns) <= timeout.ns
+        timeout.ns > 0 && now_ns.saturating_sub(self.last_ns) <= timeout.ns
     }
 }
 
@@ -127,7 +128,7 @@ impl Element for Switch {
                 batch.discard(i, DropReason::TooShort);
                 continue;
             };
-            if self.learns && !src.is_group() {
+            if self.learns && timeout.ns > 0 && !src.is_group() {
                 if known.len() >= MOST && !std::mem::replace(&mut cleaned, true) {
                     known.retain(|_, port| port.is_fresh(now_ns, timeout));
                 }
@@ -213,7 +214,8 @@ mod tests {
         assert_eq!(sent(&mut rig, "b", &frame(1, 2)), "ac");
         assert_eq!(rig.read("s.timeout"), "2");
         rig.write("s.timeout", "0");
-        assert_eq!(sent(&mut rig, "b", &frame(1, 2)), "a");
+        assert_eq!(sent(&mut rig, "a", &frame(2, 1)), "bc");
+        assert_eq!(sent(&mut rig, "b", &frame(1, 2)), "ac", "a hub knows no addresses");
     }
 
     #[test]

@@ -44,6 +44,11 @@ impl Heads {
         [self.0[0].as_ref(), self.0[1].as_ref()]
     }
 
+    /// Takes the packet of an input.
+    pub(crate) fn take(&mut self, input: usize) -> Option<Packet> {
+        self.0[input].take()
+    }
+
     /// Gives the packet of an input; there has to be one.
     pub(crate) fn give(&mut self, input: usize, into: &mut Batch, cx: &mut Context<'_>) {
         if let Some(packet) = self.0[input].take()

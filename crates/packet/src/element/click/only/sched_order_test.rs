@@ -1,9 +1,9 @@
 //! `SchedOrderTest(ID)` notes when it has a turn, for tests of who comes after whom: all of a configuration write one
 //! list.
 //!
-//! Source: Click's `SchedOrderTest`. The list has `SIZE` places (1,024), an element takes `LIMIT` of them at most; with
-//! `STOP true` the router ends when it is full. Elements have a turn each in every round here, whatever `ScheduleInfo`
-//! has.
+//! Source: Click's `SchedOrderTest`. The list has `SIZE` places (1,024), an element takes `LIMIT` of them at most (0:
+//! all); with `STOP true` the router ends when it is full. Elements have a turn each in every round here, whatever
+//! `ScheduleInfo` has.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -24,7 +24,8 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         let stop = setup.args.keyword("STOP");
         setup.args.finish()?;
         let (id, size) = (id?, size?.unwrap_or(1024));
-        let limit = usize::try_from(limit?.unwrap_or(-1)).unwrap_or(usize::MAX);
+        let limit = limit?.and_then(|limit| usize::try_from(limit).ok());
+        let limit = limit.filter(|limit| *limit > 0).unwrap_or(usize::MAX);
         let stop = stop?.unwrap_or(false).then(|| setup.ending.clone());
         let elements = setup.around.configuration.map_or(&[][..], |all| all.elements());
         let first = elements.iter().position(|element| element.class.name == NAME).unwrap_or(0);
@@ -74,7 +75,7 @@ mod tests {
 
     #[test]
     fn turns_are_noted() {
-        let text = "a :: SchedOrderTest(1, SIZE 6, STOP true); SchedOrderTest(2, SIZE 6, LIMIT 1); SchedOrderTest(3, SIZE 6)";
+        let text = "a :: SchedOrderTest(1, SIZE 6, STOP true); SchedOrderTest(2, SIZE 6, LIMIT 1); SchedOrderTest(3, SIZE 6, LIMIT 0)";
         let mut rig = Rig::new(&World::new(), text);
         (0..4).for_each(|_| drop(rig.poll()));
         let mut limited = Rig::new(

@@ -1,8 +1,8 @@
 //! Tasks without packets: `HandlerTask(HANDLER)` calls a handler in each turn, `NullTask(LIMIT)` counts its turns.
 //!
-//! Source: Click's elements of these names. `HandlerTask` has one turn, all of them with `RESCHEDULE true`, none while `ACTIVE
-//! false`; a write to `reschedule` changes that and gives it another one. `NullTask` ends the router at its limit with `STOP
-//! true`.
+//! Source: Click's elements of these names. `HandlerTask` has one turn, all of them with `RESCHEDULE true`, none while
+//! `ACTIVE false`; a write to `reschedule` changes that and gives it another one. `NullTask` ends the router at its
+//! limit with `STOP true`; a limit of 0 is none. A write to `scheduled` gives either a turn, or takes it.
 
 use std::sync::Arc;
 
@@ -43,6 +43,7 @@ pub(crate) const HANDLER: ElementClass = ElementClass {
         });
         let shown = again.clone();
         let made = made.polled().task().counter("count", &counts);
+        let made = scheduled(made, due.clone(), |is_due| is_due);
         Ok(made.handler(Handler::read("reschedule", move || shown.get().to_string())).handler(
             Handler::write("reschedule", move |text| {
                 again.set(value(text)?);
@@ -52,6 +53,20 @@ pub(crate) const HANDLER: ElementClass = ElementClass {
         ))
     },
 };
+
+/// Adds the handlers that show and change whether a task has a turn.
+fn scheduled(
+    made: Made,
+    due: Setting<bool>,
+    shown: impl Fn(bool) -> bool + Send + Sync + 'static,
+) -> Made {
+    let read = due.clone();
+    let made = made.handler(Handler::read("scheduled", move || shown(read.get()).to_string()));
+    made.handler(Handler::write("scheduled", move |text| {
+        due.set(value(text)?);
+        Ok(())
+    }))
+}
 
 struct Calling {
     works: bool,
@@ -86,17 +101,18 @@ pub(crate) const NULL: ElementClass = ElementClass {
         let active = setup.args.keyword("ACTIVE");
         let stop = setup.args.keyword("STOP");
         setup.args.finish()?;
-        let limit = Setting::new(limit?.unwrap_or(-1));
-        let (active, stop) = (active?.unwrap_or(true), stop?.unwrap_or(false));
+        let limit = Setting::new(limit?.unwrap_or(0));
+        let (active, stop) = (Setting::new(active?.unwrap_or(true)), stop?.unwrap_or(false));
         let stop = stop.then(|| setup.ending.clone());
         let counts = setup.keep::<PerWorker<Count>>();
         let resets = Resets::new();
         let request = resets.request();
         let one = OneInstance::default();
         let made = Made::new({
-            let (limit, counts) = (limit.clone(), counts.clone());
+            let (limit, counts, active) = (limit.clone(), counts.clone(), active.clone());
             move |instance| Counting {
-                works: active && one.is(instance),
+                works: one.is(instance),
+                active: active.clone(),
                 limit: limit.clone(),
                 count: counts.add(instance),
                 resets: resets.instance(),
@@ -104,12 +120,22 @@ pub(crate) const NULL: ElementClass = ElementClass {
             }
         });
         let made = made.polled().task().counter("count", &counts).command("reset", request);
+        let bound = limit.clone();
+        let made = scheduled(made, active, move |is_active| {
+            is_active && is_below(bound.get(), counts.sum(Count::read))
+        });
         Ok(limit.handled(made, "limit"))
     },
 };
 
+/// Whether a count is below a limit, of which 0 is none.
+fn is_below(limit: i64, count: u64) -> bool {
+    u64::try_from(limit).map_or(true, |limit| limit == 0 || count < limit)
+}
+
 struct Counting {
     works: bool,
+    active: Setting<bool>,
     limit: Setting<i64>,
     count: Arc<Count>,
     resets: Resets,
@@ -118,8 +144,7 @@ struct Counting {
 
 impl Counting {
     fn has_more(&self) -> bool {
-        self.works
-            && u64::try_from(self.limit.get()).map_or(true, |limit| self.count.read() < limit)
+        self.works && self.active.get() && is_below(self.limit.get(), self.count.read())
     }
 }
 
@@ -132,7 +157,7 @@ impl Element for Counting {
         if self.has_more() {
             self.count.add(1);
         }
-        if self.works && !self.has_more() {
+        if self.works && self.active.get() && !self.has_more() {
             self.stop.request();
         }
     }
@@ -160,16 +185,25 @@ mod tests {
         rig.write("h.reschedule", "true");
         (0..3).for_each(|_| drop(rig.poll()));
         assert_eq!([rig.read("s.switch"), rig.read("h.count")], ["1", "4"]);
+        rig.write("h.scheduled", "false");
+        rig.write("i.scheduled", "true");
+        (0..2).for_each(|_| drop(rig.poll()));
+        assert_eq!([rig.read("h.count"), rig.read("i.count")], ["4", "2"]);
     }
 
     #[test]
     fn turns_are_counted() {
         let mut rig =
-            Rig::new(&World::new(), "n :: NullTask(2, STOP true); NullTask(ACTIVE false)");
+            Rig::new(&World::new(), "n :: NullTask(2, STOP true); m :: NullTask(ACTIVE false)");
+        assert_eq!([rig.read("n.scheduled"), rig.read("m.scheduled")], ["true", "false"]);
         rig.poll();
         assert_eq!((rig.read("n.count"), rig.plan.is_stopped()), ("1".into(), false));
         (0..3).for_each(|_| drop(rig.poll()));
         assert_eq!((rig.read("n.count"), rig.plan.is_stopped()), ("2".into(), true));
+        assert_eq!([rig.read("m.count"), rig.read("m.limit")], ["0", "0"], "no limit");
+        rig.write("m.scheduled", "true");
+        (0..3).for_each(|_| drop(rig.poll()));
+        assert_eq!([rig.read("n.scheduled"), rig.read("m.count")], ["false", "3"]);
         rig.write("n.reset", "");
         rig.poll();
         assert_eq!(rig.read("n.count"), "1");

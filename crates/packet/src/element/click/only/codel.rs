@@ -2,9 +2,10 @@
 //! target in an interval, one is dropped, and others at ever shorter intervals until the queue is short again.
 //!
 //! Source: Click's `CoDel`; RFC 8289. How long a packet waited is the time since its first timestamp, which
-//! `SetTimestamp(FIRST true)` before the queue gives it; what has none passes. Defaults are those of the RFC, 5 ms and
-//! 100 ms. A queue of one packet is never too long. Differs: what it drops leaves by the second output, where it is
-//! used; it also takes what is pushed.
+//! `SetTimestamp(FIRST true)` before the queue gives it; what has none passes. What passes has the time that it waited
+//! there instead. Defaults are those of the RFC, 5 ms and 100 ms; a whole number without a unit is in milliseconds. A
+//! queue of one packet is never too long. Differs: what it drops leaves by the second output, where it is used; it also
+//! takes what is pushed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,15 +19,19 @@ use crate::frame::counters::{Count, PerWorker};
 use crate::frame::{Batch, DropReason};
 use crate::graph::{Context, Element, ElementClass, Exit, Made};
 use crate::handler::Handler;
+use crate::language::Value;
 
 pub(crate) const CLASS: ElementClass =
     sorting("CoDel", &["out", "late"], "drops packets that waited for too long", |setup| {
-        let target = setup.args.optional::<Duration>("TARGET");
-        let interval = setup.args.optional::<Duration>("INTERVAL");
+        let target = setup.args.optional::<Millis>("TARGET");
+        let interval = setup.args.optional::<Millis>("INTERVAL");
         let queues = Queues::read(setup);
         setup.args.finish()?;
-        let target = Setting::new(micros(target?.unwrap_or(Duration::from_millis(5))));
-        let interval = Setting::new(micros(interval?.unwrap_or(Duration::from_millis(100))));
+        let target =
+            Setting::new(micros(target?.map_or(Duration::from_millis(5), |target| target.0)));
+        let interval = Setting::new(micros(
+            interval?.map_or(Duration::from_millis(100), |interval| interval.0),
+        ));
         let queues = queues?;
         let exit = setup.exit(1, DropReason::QueueFull);
         let drops = setup.keep::<PerWorker<Count>>();
@@ -49,9 +54,19 @@ pub(crate) const CLASS: ElementClass =
             .handler(Handler::read("stats", move || {
                 format!("{} current queue\n{} drops\n", lengths.length(), count.sum(Count::read))
             }));
-        let made = timed(made, "codel_target", &target);
-        Ok(timed(made, "codel_interval", &interval))
+        let made = timed(timed(made, "codel_target", &target), "target", &target);
+        Ok(timed(timed(made, "codel_interval", &interval), "interval", &interval))
     });
+
+/// A time, in milliseconds where it is a whole number without a unit.
+struct Millis(Duration);
+
+impl Value for Millis {
+    fn read(text: &str) -> Result<Self, String> {
+        let whole = u32::read(text).map(|ms| Duration::from_millis(ms.into()));
+        whole.or_else(|_| Duration::read(text)).map(Self)
+    }
+}
 
 fn micros(time: Duration) -> u32 {
     u32::try_from(time.as_micros()).unwrap_or(u32::MAX).max(1)
@@ -149,11 +164,14 @@ impl Element for CoDel {
         let (target_ns, interval_ns) = (ns(&self.target_us), ns(&self.interval_us));
         let length = self.queues.length() + batch.len() as u64;
         for i in 0..batch.len() {
-            let since = Annotations::of(batch, i).first_ns;
-            if since == 0 {
+            let mut annotations = Annotations::of(batch, i);
+            if annotations.first_ns == 0 {
                 continue;
             }
-            let waited_ns = u64::try_from(now - since).unwrap_or(0);
+            let waited = now.saturating_sub(annotations.first_ns).max(0);
+            annotations.first_ns = waited;
+            annotations.set(batch, i);
+            let waited_ns = waited.unsigned_abs();
             let alone = length - i as u64 <= 1;
             if self.state.ends(cx.now_ns, waited_ns, alone, target_ns, interval_ns) {
                 self.drops.add(1);
@@ -165,6 +183,7 @@ impl Element for CoDel {
 
 #[cfg(test)]
 mod tests {
+    use crate::element::click::only::console;
     use crate::testing::{Rig, World};
 
     const MS: u64 = 1_000_000;
@@ -202,5 +221,21 @@ mod tests {
             rig.poll();
         }
         assert_eq!(rig.read("c.drops"), before);
+        let text = text.replace("CoDel", "CoDel(7, INTERVAL 0.2)");
+        let rig = Rig::new(&World::new(), &text);
+        assert_eq!(["c.target", "c.interval"].map(|name| rig.read(name)), ["0.007000", "0.200000"]);
+    }
+
+    #[test]
+    fn the_wait_is_noted() {
+        console::collect();
+        let text = "FromDevice(a) -> SetTimestamp(FIRST true) -> q :: Queue -> CoDel -> u :: Unqueue(ACTIVE false)
+            -> ToIPSummaryDump(-, HEADER false, FIELDS first_timestamp)";
+        let mut rig = Rig::new(&World::new(), text);
+        rig.receive("a", &[&[7]]);
+        rig.bench.now_ns += 3 * MS;
+        rig.write("u.active", "true");
+        rig.poll();
+        assert_eq!(console::collected().out, "0.003000\n");
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! Source: Click's elements of these names; Floyd and Jacobson, 1993; Floyd, Gummadi, Shenker, Adaptive RED, 2001. The
 //! average moves by 2^-`STABILITY` (4) of the difference at each packet. Below the first threshold none is dropped, at
-//! the second `MAX_P` of them, beyond it all, or with `GENTLE true` ever more up to twice the threshold. What it drops
+//! the second `MAX_P` of them, beyond it ever more up to twice the threshold, or all with `GENTLE false`. What it drops
 //! leaves by the second output, where it is used. Queues are those behind the element, else those before it. Each
 //! worker has its average.
 
@@ -30,7 +30,7 @@ pub(crate) const RED: ElementClass =
         if max < min {
             setup.args.refuse_all("MAX_THRESH is below MIN_THRESH");
         }
-        let shared = Shared::new(min, max, probability, gentle?.unwrap_or(false));
+        let shared = Shared::new(min, max, probability, gentle?.unwrap_or(true));
         configure(setup, shared, false)
     });
 
@@ -227,7 +227,8 @@ mod tests {
                 "FromDevice(a) -> r :: {class} -> q :: Queue(1000) -> s :: Shaper(1) -> ToDevice(x); r [1] -> c :: Counter -> Discard"
             )
         };
-        let mut rig = Rig::new(&World::new(), &text("RED(50, 200, 0.1, STABILITY 2)"));
+        let mut rig =
+            Rig::new(&World::new(), &text("RED(50, 200, 0.1, STABILITY 2, GENTLE false)"));
         let count = |rig: &Rig, name: &str| rig.read(name).parse::<u32>().unwrap();
         rig.receive("a", &[&[7][..]; 50]);
         assert_eq!(count(&rig, "c.count"), 0);
@@ -245,6 +246,18 @@ mod tests {
         rig.receive("a", &[&[7][..]; 50]);
         assert_eq!(count(&rig, "c.count"), ended);
         assert!(rig.handlers.write("r.max_p", "2").is_err());
+    }
+
+    #[test]
+    fn more_end_beyond_the_second_threshold() {
+        let text = "FromDevice(a) -> RED(10, 20, 0, STABILITY 0) -> q :: Queue(1000) -> Shaper(1) -> ToDevice(x)";
+        let mut rig = Rig::new(&World::new(), text);
+        for _ in 0..20 {
+            rig.receive("a", &[&[7][..]; 50]);
+        }
+        // None ends up to 20, as MAX_P is 0, and all do above 40.
+        let length: u32 = rig.read("q.length").parse().unwrap();
+        assert!((22..=42).contains(&length), "{length}");
     }
 
     #[test]

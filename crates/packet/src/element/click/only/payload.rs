@@ -10,6 +10,7 @@ use super::seen::Seen;
 use crate::element::support::setting::Setting;
 use crate::frame::DropReason;
 use crate::frame::wire::Ip4Mut;
+use crate::frame::wire::protocol::{TCP, UDP};
 use crate::graph::ElementClass;
 
 pub(crate) const PAD: ElementClass = class("Pad", "lengthens short packets with zeros", |setup| {
@@ -57,12 +58,12 @@ pub(crate) const STORE_DATA: ElementClass =
     });
 
 pub(crate) const ERASE: ElementClass =
-    class("EraseIPPayload", "zeros what is behind the headers of IPv4 packets", |setup| {
+    class("EraseIPPayload", "zeros what TCP and UDP carry in IPv4 packets", |setup| {
         setup.args.finish()?;
         each(|batch, i| {
             let network = usize::from(batch.meta()[i].network);
             let seen = Seen::bare(batch.bytes(i), network);
-            let Some(ip) = seen.ip() else { return };
+            let Some(ip) = seen.ip().filter(|ip| matches!(ip[9], TCP | UDP)) else { return };
             let (payload, end) = (seen.payload().map_or(0, <[u8]>::len), network + ip.len());
             batch.bytes_mut(i)[end - payload..end].fill(0);
         })
@@ -138,6 +139,12 @@ mod tests {
         );
         rig.write("r.head", "6");
         assert_eq!([rig.read("r.head"), rig.read("r.tail")], ["6", "-2"]);
+    }
+
+    #[test]
+    fn only_what_tcp_and_udp_carry_is_erased() {
+        let icmp = frame_v4("10.0.0.1", "10.0.0.2", 64, 1, &[9; 12]);
+        assert_eq!(run(&ERASE, "", 14, &[&icmp]).bytes(0), icmp);
     }
 
     #[test]

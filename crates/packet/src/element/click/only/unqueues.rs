@@ -65,7 +65,10 @@ pub(crate) const ROUND_ROBIN: ElementClass = ElementClass {
     configure: |setup| {
         let burst = setup.args.optional::<usize>("BURST");
         setup.args.finish()?;
-        let burst = burst?.unwrap_or(1).clamp(1, BATCH);
+        // 0 is as many as come.
+        let burst = Some(burst?.unwrap_or(1))
+            .filter(|burst| *burst > 0)
+            .map_or(BATCH, |burst| burst.min(BATCH));
         if setup.inputs != setup.outputs {
             return Err(setup.args.refuse_all("as many inputs as outputs are wanted"));
         }
@@ -154,5 +157,9 @@ mod tests {
         );
         assert_eq!((rig.poll().len(), rig.read("r.packets")), (2, "4".into()));
         assert_eq!(rig.read("u.packets"), "2");
+        let text = text.replace("RoundRobinUnqueue(2)", "RoundRobinUnqueue(BURST 0)");
+        let mut rig = Rig::new(&World::new(), &text);
+        rig.receive("a", &[&[1], &[2], &[3]]);
+        assert_eq!(rig.poll().len(), 3, "all that come");
     }
 }

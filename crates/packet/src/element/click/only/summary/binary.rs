@@ -6,8 +6,8 @@
 
 use std::net::Ipv4Addr;
 
-use super::fields::{Field, protocol, quoted};
-use super::{ip_options, tcp_options};
+use super::fields::{ECN, Field, fragment_offset, protocol, quoted, read_fragment_offset};
+use super::{ip_options, md5, tcp_options};
 use crate::language::{Value, unquote};
 
 /// Set in the length of a line of text.
@@ -35,7 +35,7 @@ enum Form {
     IpOptions,
     TcpOptions,
     Payload,
-    /// Digits of bytes.
+    /// A digest of 16 bytes.
     Digest,
     Nothing,
 }
@@ -70,7 +70,6 @@ fn form(field: Field) -> Form {
         | Field::SrcPort
         | Field::DstPort
         | Field::FragOffset
-        | Field::Flags
         | Field::Window
         | Field::Urgent
         | Field::IcmpId
@@ -81,6 +80,7 @@ fn form(field: Field) -> Form {
         | Field::Dscp
         | Field::Ecn
         | Field::Ttl
+        | Field::Flags
         | Field::HeaderLen
         | Field::TcpOffset
         | Field::IcmpType
@@ -94,8 +94,7 @@ fn form(field: Field) -> Form {
 
 /// Whether a field has this form; those whose text is no number do not.
 pub(super) fn has(field: Field) -> bool {
-    let named = [Field::Ecn, Field::IcmpTypeName, Field::IcmpCodeName, Field::FragOffset];
-    !named.contains(&field) && !matches!(form(field), Form::Digest)
+    !matches!(field, Field::IcmpTypeName | Field::IcmpCodeName)
 }
 
 /// Adds a record of the texts of fields.
@@ -124,10 +123,15 @@ fn write_field(out: &mut Vec<u8>, field: Field, text: Option<&str>) {
     let text = text.unwrap_or_default();
     let short = |bytes: &[u8]| u8::try_from(bytes.len()).unwrap_or(0);
     match form(field) {
-        Form::Nothing | Form::Digest => {}
+        Form::Nothing => {}
+        Form::Digest => out.extend(md5::read(text)),
         Form::Number(bytes) => {
             let value = match field {
                 Field::Flags => u64::from(super::fields::read_flags(text).unwrap_or(0)),
+                Field::FragOffset => u64::from(read_fragment_offset(text).unwrap_or(0)),
+                Field::Ecn => {
+                    ECN.iter().zip(0..).find(|(name, _)| **name == text).map_or(0, |(_, n)| n)
+                }
                 Field::EthType => u64::from_str_radix(text, 16).unwrap_or(0),
                 _ => number(text),
             };
@@ -184,11 +188,14 @@ fn read_field(rest: &mut &[u8], field: Field) -> Option<String> {
     let value =
         |bytes: &[u8]| bytes.iter().fold(0_u64, |value, byte| value << 8 | u64::from(*byte));
     Some(match form(field) {
-        Form::Nothing | Form::Digest => return None,
+        Form::Nothing => return None,
+        Form::Digest => take(16)?.iter().map(|byte| format!("{byte:02x}")).collect(),
         Form::Number(bytes) => {
             let value = value(take(bytes)?);
             match field {
                 Field::Flags => super::fields::flags(u16::try_from(value).ok()?),
+                Field::FragOffset => fragment_offset(u16::try_from(value).ok()?),
+                Field::Ecn => (*ECN.get(usize::try_from(value).ok()?)?).to_owned(),
                 _ => value.to_string(),
             }
         }
@@ -233,7 +240,10 @@ mod tests {
             ("ip_frag", "F", 1),
             ("ip_proto", "89", 1),
             ("sport", "80", 2),
-            ("tcp_flags", "SA", 2),
+            ("tcp_flags", "SA", 1),
+            ("ip_fragoff", "1480+", 2),
+            ("ip_ecn", "ce", 1),
+            ("payload_md5_hex", "900150983cd24fb0d6963f7d28e17f72", 16),
             ("tcp_opt", "mss1460", 5),
             ("ip_opt", "rr{1.0.0.1}", 9),
             ("payload", "\"a\\n\"", 6),

@@ -181,7 +181,9 @@ const NAMES: &[(&str, Field)] = &[
 
 impl Value for Field {
     fn read(text: &str) -> Result<Self, String> {
-        let found = NAMES.iter().find(|(name, _)| *name == text).map(|(_, field)| *field);
+        // Words of a name may have spaces between them, within quotes.
+        let joined = text.replace(' ', "_");
+        let found = NAMES.iter().find(|(name, _)| *name == joined).map(|(_, field)| *field);
         found.ok_or_else(|| "no field of a summary".to_owned())
     }
 }
@@ -233,12 +235,7 @@ impl Seen<'_> {
                 bits if bits & DONT_FRAGMENT != 0 => "!".into(),
                 _ => ".".into(),
             },
-            FragOffset => {
-                let bits = header()?.fragment();
-                let more = if bits & MORE_FRAGMENTS != 0 { "+" } else { "" };
-                let whole = if bits & DONT_FRAGMENT != 0 { "!" } else { "" };
-                format!("{}{more}{whole}", (bits & FRAGMENT_OFFSET) * 8)
-            }
+            FragOffset => fragment_offset(header()?.fragment()),
             CaptureLen => self.ip()?.len().to_string(),
             SrcPort | DstPort => {
                 let (protocol, transport) = self.transport()?;
@@ -308,7 +305,24 @@ impl Seen<'_> {
 }
 
 /// Names of the ECN field's values.
-const ECN: [&str; 4] = ["no", "ect1", "ect2", "ce"];
+pub(super) const ECN: [&str; 4] = ["no", "ect1", "ect2", "ce"];
+
+/// The word of a header that has the offset of a fragment, as text: an offset in bytes, and marks of its bits.
+pub(super) fn fragment_offset(bits: u16) -> String {
+    let more = if bits & MORE_FRAGMENTS != 0 { "+" } else { "" };
+    let whole = if bits & DONT_FRAGMENT != 0 { "!" } else { "" };
+    format!("{}{more}{whole}", (bits & FRAGMENT_OFFSET) * 8)
+}
+
+/// The word of such a text.
+pub(super) fn read_fragment_offset(text: &str) -> Option<u16> {
+    let offset = text.trim_end_matches(['+', '!']);
+    let mut bits = u16::read(offset).ok()? / 8;
+    for mark in text[offset.len()..].bytes() {
+        bits |= if mark == b'+' { MORE_FRAGMENTS } else { DONT_FRAGMENT };
+    }
+    Some(bits)
+}
 
 /// Type and code of the ICMP message that has an MTU.
 const FRAGMENTATION_NEEDED: [u8; 2] = [3, 4];
@@ -324,7 +338,7 @@ fn named(names: Option<&names::Names>, text: &str) -> Option<u8> {
 }
 
 /// Letters of TCP's flags, from the lowest on.
-const FLAGS: &[u8; 9] = b"FSRPAUEWN";
+const FLAGS: &[u8; 9] = b"FSRPAUECN";
 
 /// Bits that TCP's flags have in the word that begins with its data offset.
 const FLAG_BITS: u16 = 0x1ff;
@@ -498,14 +512,7 @@ impl Described {
                     _ => return None,
                 };
             }
-            FragOffset => {
-                let offset = text.trim_end_matches(['+', '!']);
-                let mut bits = u16::read(offset).ok()? / 8;
-                for mark in text[offset.len()..].bytes() {
-                    bits |= if mark == b'+' { MORE_FRAGMENTS } else { DONT_FRAGMENT };
-                }
-                self.fragment = bits;
-            }
+            FragOffset => self.fragment = read_fragment_offset(text)?,
             SrcPort => self.ports[0] = u16::read(text).ok()?,
             DstPort => self.ports[1] = u16::read(text).ok()?,
             Seq => self.seq = u32::read(text).ok()?,
@@ -533,11 +540,10 @@ impl Described {
             IcmpId => self.icmp_rest[0] = u16::read(text).ok()?,
             IcmpSeq => self.icmp_rest[1] = u16::read(text).ok()?,
             Count => self.annotations.extra_packets = u32::read(text).ok()?.checked_sub(1)?,
-            Link | Paint => self.paint = Some(u8::read(text).ok()?),
-            Direction => {
+            Link | Paint | Direction => {
                 self.paint = Some(match text {
-                    ">" => 0,
-                    "<" => 1,
+                    ">" | "L" => 0,
+                    "<" | "R" | "X" => 1,
                     other => u8::read(other).ok()?,
                 });
             }
@@ -547,7 +553,7 @@ impl Described {
     }
 
     /// The packet, of a protocol unless it states one; bytes that it should have and nothing is known of are zeros where
-    /// `zero`, and an annotation otherwise.
+    /// `zero` or where it gets checksums, and an annotation otherwise.
     pub(crate) fn packet(&mut self, usual: u8, zero: bool, checksum: bool) -> Vec<u8> {
         let protocol = self.proto.unwrap_or(if self.has_icmp { PROTOCOL_ICMP } else { usual });
         let header = usize::from(self.header_len.unwrap_or(20)).max(20 + self.ip_options.len());
@@ -645,6 +651,12 @@ pub(super) fn read_flags(text: &str) -> Option<u16> {
         return Some(0);
     }
     text.bytes().try_fold(0, |bits, letter| {
+        // Other letters of ECE and CWR.
+        let letter = match letter {
+            b'X' => b'E',
+            b'W' | b'Y' => b'C',
+            letter => letter,
+        };
         FLAGS.iter().position(|&known| known == letter).map(|at| bits | 1 << at)
     })
 }

@@ -24,7 +24,8 @@ pub(crate) const FROM: ElementClass = ElementClass {
         let usual = setup.args.keyword_arg("PROTO")?;
         let given = Given::read(setup);
         let timing = setup.args.keyword("TIMING");
-        let zero = setup.args.keyword("ZERO");
+        // Bytes that nothing is known of are zeros in any case.
+        let zero = setup.args.keyword::<bool>("ZERO");
         let checksum = setup.args.keyword("CHECKSUM");
         let flow = setup.args.keyword_arg("FLOWID")?;
         let usual_flow = setup.args.keyword_arg("DEFAULT_FLOWID")?;
@@ -38,6 +39,7 @@ pub(crate) const FROM: ElementClass = ElementClass {
             return Err(setup.args.refuse(arg, "FLOWID: no flow"));
         }
         let multi = multi?.unwrap_or(false);
+        zero?;
         let proto = match usual {
             None => TCP,
             Some(arg) => {
@@ -52,7 +54,6 @@ pub(crate) const FROM: ElementClass = ElementClass {
         let form = Summary {
             fields: known,
             proto,
-            zero: zero?.unwrap_or(false),
             checksum: checksum?.unwrap_or(false),
             timing: timing?.unwrap_or(false),
             multi,
@@ -70,7 +71,6 @@ pub(crate) const FROM: ElementClass = ElementClass {
 struct Summary {
     fields: Vec<Field>,
     proto: u8,
-    zero: bool,
     checksum: bool,
     timing: bool,
     /// A line that counts several packets stands for as many.
@@ -94,8 +94,8 @@ impl Form for Summary {
             let (word, rest) = first_word(about);
             match word {
                 "data" | "contents" => {
-                    self.fields = rest
-                        .split_whitespace()
+                    self.fields = words(rest)
+                        .into_iter()
                         .map(|name| {
                             Field::read(name.trim_matches(['\'', '"'])).unwrap_or_else(|words| {
                                 console::err(&format!("FromIPSummaryDump: `{name}` is {words}\n"));
@@ -165,7 +165,7 @@ impl Summary {
             return None;
         }
         let packet = match described.is_ip() {
-            true => described.packet(self.proto, self.zero, self.checksum),
+            true => described.packet(self.proto, false, self.checksum),
             false => Vec::new(),
         };
         Some((packet, described.annotations, described.paint.unwrap_or(0)))

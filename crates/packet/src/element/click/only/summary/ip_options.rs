@@ -1,8 +1,9 @@
 //! Options of IPv4 as text: `rr{10.0.0.1}+2;lsrr{1.0.0.1^1.0.0.2};ts{5,!9}+1++3;148=0:0`, and a point for none.
 //!
-//! Source: the manual page of Click's `ToIPSummaryDump`; RFC 791. `^` stands before the address that is visited next, `+N`
-//! for entries that are free, `++N` for hosts that found none, `!` before a time that is no time of the day. `ts.ip` has
-//! addresses with their times, `ts.preip` addresses whose times are still to come. What only fills space is left out.
+//! Source: the manual page of Click's `ToIPSummaryDump`; RFC 791. `^` stands before the address that is visited next,
+//! `+N` for entries that are free, `++N` for hosts that found none, `!` before a time that is no time of the day.
+//! `ts.ip` has addresses with their times, `ts.preip` addresses whose times are still to come. What only fills space is
+//! left out, and a question mark stands for options of which one is damaged.
 
 use std::net::Ipv4Addr;
 
@@ -27,7 +28,8 @@ pub(super) fn text(bytes: &[u8]) -> String {
         };
         known.unwrap_or_else(|| options::in_bytes(kind, body))
     };
-    options::joined(&options::each(bytes).map(part).collect::<Vec<_>>())
+    let Some(all) = options::each(bytes) else { return options::DAMAGED.into() };
+    options::joined(&all.into_iter().map(part).collect::<Vec<_>>())
 }
 
 /// How many whole entries of `bytes` lie before the pointer; `None` where it points into one.
@@ -222,8 +224,11 @@ mod tests {
         {
             assert_eq!(read(wrong), None, "{wrong}");
         }
-        // What is damaged is shown in bytes, or not at all.
+        // What makes no sense is shown in bytes, and what does not fit as a question mark.
         assert_eq!(text(&[7, 7, 6, 1, 2, 3, 4]), "7=6:1:2:3:4");
-        assert_eq!([&[7, 40][..], &[7, 1], &[7], &[1, 1, 0, 7]].map(text), ["."; 4]);
+        assert_eq!(
+            [&[7, 40][..], &[7, 1], &[200, 2, 7], &[1, 1, 0, 7]].map(text),
+            ["?", "?", "?", "."]
+        );
     }
 }

@@ -1,6 +1,7 @@
-//! Options of TCP as text: `mss1460;sackok;ts1:2;wscale7;sack1-10`, and a point for none.
+//! Options of TCP as text: `mss1460;sackok;ts1:2;wscale7;sack1-10`, and a point for none. Others are bytes: `254=1:2`.
 //!
-//! Source: the manual page of Click's `ToIPSummaryDump`. What only fills space is left out of the text.
+//! Source: the manual page of Click's `ToIPSummaryDump`. What only fills space is left out of the text, and
+//! a question mark stands for options of which one is damaged.
 
 use super::options;
 use crate::language::Value;
@@ -24,7 +25,8 @@ pub(super) enum Shown {
 /// Text of options.
 pub(super) fn text(bytes: &[u8], shown: Shown) -> String {
     let mut parts = Vec::new();
-    for (kind, body) in options::each(bytes) {
+    let Some(all) = options::each(bytes) else { return options::DAMAGED.into() };
+    for (kind, body) in all {
         let long = |at: usize| {
             body.get(at..at + 4).map_or(0, |b| u32::from_be_bytes([b[0], b[1], b[2], b[3]]))
         };
@@ -88,7 +90,7 @@ pub(super) fn read(text: &str) -> Option<Vec<u8>> {
         } else if part == "eol" {
             out.push(0);
         } else {
-            return None;
+            out.extend(options::of_bytes(part)?);
         }
     }
     flush(&mut out, &mut blocks);
@@ -117,7 +119,10 @@ mod tests {
             ["x", "mss", "sack1", "sack1-2;sack1-2;sack1-2;sack1-2;sack1-2"].map(read),
             [None, None, None, None]
         );
-        assert_eq!(text(&[2, 40], Shown::All), ".");
+        assert_eq!(text(&[2, 40], Shown::All), "?", "it ends behind the header");
+        assert_eq!(text(&[1, 3, 1], Shown::Sack), "?", "a length of 1 does not hold itself");
+        assert_eq!(read("254=1:2;sackok;98"), Some(vec![254, 4, 1, 2, 4, 2, 98, 2]));
+        assert_eq!(["254=", "254=1:x", "256"].map(read), [None, None, None]);
         assert_eq!(text(&[254, 4, 1, 2], Shown::All), "254=1:2");
         let all = read("mss1460;sackok;ts1:2").unwrap();
         assert_eq!(text(&all, Shown::Sack), "sackok");

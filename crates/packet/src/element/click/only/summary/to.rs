@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::fields::{Field, quoted};
 use super::{bad, binary};
-use crate::element::click::only::clock::{seconds, time_of_day};
+use crate::element::click::only::clock::{SECOND_NS, seconds, time_of_day};
 use crate::element::click::only::console;
 use crate::element::click::only::seen::Seen;
 use crate::element::click::only::time;
@@ -35,7 +35,7 @@ pub(crate) const TO: ElementClass = ElementClass {
         setup.args.finish()?;
         let name: String = setup.args.read(&file, "FILENAME")?;
         let fields =
-            fields?.or(contents?).or(data?).unwrap_or_else(|| vec![Field::Timestamp, Field::Src]);
+            fields?.or(contents?).or(data?).unwrap_or_else(|| vec![Field::Src, Field::Dst]);
         let banner =
             banner.or(creator).map(|arg| String::from_utf8_lossy(&arg.bytes()).into_owned());
         let about: Arc<str> = about(banner.as_deref(), verbose?.unwrap_or(false)).into();
@@ -81,10 +81,41 @@ fn about(banner: Option<&str>, verbose: bool) -> String {
         let _ = writeln!(text, "!creator {}", quoted(banner.as_bytes()));
     }
     if verbose {
-        let now = seconds(time_of_day(time::now_ns()));
-        let _ = writeln!(text, "!runtime {now}");
+        let now = time_of_day(time::now_ns());
+        if let Ok(host) = std::fs::read_to_string("/proc/sys/kernel/hostname") {
+            let _ = writeln!(text, "!host {}", host.trim());
+        }
+        let _ = writeln!(text, "!runtime {} ({})", seconds(now), date(now / SECOND_NS));
     }
     text
+}
+
+/// A time as a date in UTC, in seconds since 1970: `Tue Jul 24 17:53:30 2001`.
+///
+/// Source: days of a civil date by Howard Hinnant's `civil_from_days`.
+fn date(seconds: i64) -> String {
+    const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
+    const MONTHS: [&str; 12] =
+        ["Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec", "Jan", "Feb"];
+    let (day, second) = (seconds.max(0).unsigned_abs() / 86_400, seconds.rem_euclid(86_400));
+    // From the first of March of year 0 on, so that a leap day ends its year.
+    let since = day + 719_468;
+    let (era, day_of_era) = (since / 146_097, since % 146_097);
+    let leaps = day_of_era / 1460 + day_of_era / 146_096 - day_of_era / 36_524;
+    let year_of_era = (day_of_era - leaps) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month = (5 * day_of_year + 2) / 153;
+    let number = day_of_year - (153 * month + 2) / 5 + 1;
+    let year = era * 400 + year_of_era + u64::from(month >= 10);
+    let name = |names: &[&'static str], at: u64| names[usize::try_from(at).unwrap_or(0)];
+    format!(
+        "{} {} {number:2} {:02}:{:02}:{:02} {year}",
+        name(&DAYS, day % 7),
+        name(&MONTHS, month),
+        second / 3600,
+        second / 60 % 60,
+        second % 60
+    )
 }
 
 /// Where lines go.
@@ -236,6 +267,20 @@ mod tests {
     }
 
     #[test]
+    fn the_place_in_a_file_is_shown() {
+        console::collect();
+        let text = "f :: FromIPSummaryDump(DATA \"!data len\n40\n50\n\", ACTIVE false) -> Discard";
+        let mut rig = Rig::new(&World::new(), text);
+        let shown = |rig: &Rig| ["f.filesize", "f.filepos"].map(|name| rig.read(name));
+        assert_eq!(shown(&rig), ["16", "0"]);
+        rig.write("f.active", "true");
+        rig.poll();
+        assert_eq!(shown(&rig), ["16", "13"]);
+        (0..3).for_each(|_| drop(rig.poll()));
+        assert_eq!(shown(&rig), ["16", "16"]);
+    }
+
+    #[test]
     fn lines_may_have_values_for_all() {
         let data = "!flowid 1.0.0.1 5 2.0.0.2 6 U\n!aggregate 9\n!data len\n40\n\nx y\n50";
         let fields = "src sport dst dport proto aggregate len";
@@ -256,6 +301,35 @@ mod tests {
         rig.write("t.flush", "");
         let head = "!IPSummaryDump 1.3\n!creator \"a b\"\n!data timestamp ip_src\n";
         assert_eq!(console::collected().out, format!("{head}1.000000 1.0.0.1\n"));
+    }
+
+    #[test]
+    fn a_verbose_header_has_the_host_and_the_time() {
+        // 2001-07-24 17:53:30, and a leap day.
+        assert_eq!(super::date(995_997_210), "Tue Jul 24 17:53:30 2001");
+        assert_eq!(super::date(951_782_400), "Tue Feb 29 00:00:00 2000");
+        assert_eq!(super::date(0), "Thu Jan  1 00:00:00 1970");
+        console::collect();
+        let text =
+            "FromIPSummaryDump(DATA \"!data \\\"ip src\\\" dst\n1.0.0.1 2.0.0.2\", STOP true)
+            -> ToIPSummaryDump(-, VERBOSE true)";
+        let mut rig = Rig::new(&World::new(), text);
+        (0..5).for_each(|_| drop(rig.poll()));
+        let out = console::collected().out;
+        let lines: Vec<_> = out.lines().collect();
+        assert!(lines[1].starts_with("!host "), "{out}");
+        assert!(lines[2].starts_with("!runtime ") && lines[2].ends_with(')'), "{out}");
+        assert_eq!(lines[3..], ["!data ip_src ip_dst", "1.0.0.1 2.0.0.2"]);
+    }
+
+    #[test]
+    fn other_letters_and_names_are_read() {
+        let out = summary(
+            "!data tcp_flags direction tcp_opt\nXY L 98\nEW X .\nC R mss7\n",
+            "\"tcp flags\" direction tcp_opt",
+            "",
+        );
+        assert_eq!(out, "EC > 98\nEC < .\nC < mss7\n");
     }
 
     fn summary(data: &str, fields: &str, more: &str) -> String {
@@ -299,7 +373,7 @@ mod tests {
         let shown = |more: &str| {
             console::collect();
             let text = format!(
-                "FromIPSummaryDump(DATA \"!data src len\n1.0.0.1 60\", STOP true, ZERO true) -> Truncate(50, EXTRA_LENGTH false)
+                "FromIPSummaryDump(DATA \"!data src len\n1.0.0.1 60\", STOP true, CHECKSUM true) -> Truncate(50, EXTRA_LENGTH false)
                  -> StoreData(0, \\<44>) -> ToIPSummaryDump(-, HEADER false, FIELDS src wire_len, {more})"
             );
             let mut rig = Rig::new(&World::new(), &text);
@@ -362,7 +436,7 @@ mod tests {
         (0..5).for_each(|_| drop(rig.poll()));
         let head = format!("!IPSummaryDump 1.3\n!data {fields}\n!binary\n");
         let bytes = std::fs::read(&file).unwrap();
-        assert_eq!(bytes.len(), head.len() + 2 * (4 + 8 + 4 + 2 + 4 + 2 + 7));
+        assert_eq!(bytes.len(), head.len() + 2 * (4 + 8 + 4 + 2 + 4 + 1 + 7));
         assert!(bytes.starts_with(head.as_bytes()));
         let read = |name: &str| {
             console::collect();
@@ -381,7 +455,8 @@ mod tests {
         }
         assert_eq!(read(&format!("{name}.gz")), row.repeat(2));
         std::fs::remove_file(format!("{name}.gz")).unwrap();
-        let refused = crate::testing::refused(&super::TO, "/dev/null, FIELDS ip_ecn, BINARY true");
-        assert!(refused.contains("`ip_ecn` has no binary form"), "{refused}");
+        let refused =
+            crate::testing::refused(&super::TO, "/dev/null, FIELDS icmp_type_name, BINARY true");
+        assert!(refused.contains("`icmp_type_name` has no binary form"), "{refused}");
     }
 }

@@ -211,7 +211,7 @@ const GRAPHS: &[Subject] = &[
     ordered("FromDevice(a) -> MarkIPHeader(14) -> n :: AnonymizeIPAddr(SEED false) -> m :: IPRateMonitor(BYTES, .5, 1000000)
         -> b :: Block(9) -> c :: CompareBlock(1, 0, 9) -> ToDevice(b); FromDevice(c) -> [1] m [1] -> ToDevice(d);
         n [1] -> ToDevice(e); b [1] -> ToDevice(f); c [1] -> ToDevice(g)"),
-    makes("FromDevice(a) -> Strip(14) -> d :: NotifierDebug -> Reframe -> b :: Clipboard(1, 3) -> ToDevice(b);
+    makes("FromDevice(a) -> Strip(14) -> d :: NotifierDebug -> Reframe -> b :: Clipboard(1/3) -> ToDevice(b);
         FromDevice(c) -> Reframe(FLEN 0, ADD 9) -> Unqueue -> [1] b [1] -> ToDevice(d)"),
     ordered("FromDevice(a) -> s :: CPUSwitch -> q :: CPUQueue(2000) -> ToDevice(b); q [1] -> Unqueue(ACTIVE false) -> ToDevice(c);
         s [1] -> q"),

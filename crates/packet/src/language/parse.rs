@@ -293,6 +293,15 @@ struct Outside {
     outputs: u32,
 }
 
+/// How many ports a list uses, from port 0 on.
+fn ports_used(ports: Option<&Ports>) -> u32 {
+    let last = ports.into_iter().flat_map(|ports| &ports.list).map(|port| match port {
+        PortItem::Numbers(_, last, _) => last.saturating_add(1),
+        PortItem::Named(_) => 1,
+    });
+    last.max().unwrap_or(1)
+}
+
 impl Parser<'_, '_, '_> {
     fn kind(&self, ahead: usize) -> Option<Kind> {
         self.tokens.get(self.at + ahead).map(|token| token.kind)
@@ -403,6 +412,7 @@ impl Parser<'_, '_, '_> {
                 list.append(&mut self.before);
                 let mut chain = chain?;
                 Self::all_ports(&mut chain);
+                self.count_outside(&chain);
                 self.ends()?;
                 // A group alone is what stands in it.
                 let lone = chain.groups.len() == 1 && chain.groups[0].len() == 1;
@@ -689,11 +699,7 @@ impl Parser<'_, '_, '_> {
             self.at = here;
             return Ok(None);
         }
-        let last = ports.iter().flat_map(|ports| &ports.list).map(|port| match port {
-            PortItem::Numbers(_, last, _) => last + 1,
-            PortItem::Named(_) => 1,
-        });
-        let count = last.max().unwrap_or(1);
+        let count = ports_used(ports.as_ref());
         let used = self.outside.as_mut().expect("seen above");
         let (name, inputs, outputs) = if begins {
             used.inputs = used.inputs.max(count);
@@ -703,6 +709,60 @@ impl Parser<'_, '_, '_> {
             (outside.output, ports, None)
         };
         Ok(Some(Item { inputs, what: What::Named(name), outputs, leaves: None, span: start }))
+    }
+
+    /// In a group, what `input` or `output` means: its outside, as a side of a chain without an element does.
+    fn named_outside(&mut self, name: Span, sides: [Option<&Ports>; 2]) -> Read<Option<Span>> {
+        let Some(outside) = self.outside else { return Ok(None) };
+        let begins = match self.of(name) {
+            "input" => true,
+            "output" => false,
+            _ => return Ok(None),
+        };
+        if !self.files.sources.text(outside.input).starts_with("group@") {
+            return Ok(None);
+        }
+        let [inputs, outputs] = sides;
+        let arrow = |kind: Option<Kind>| matches!(kind, Some(Kind::Arrow | Kind::Pairs));
+        let before = self.tokens.iter().rev().find(|token| token.span.end <= name.start);
+        let wrong = match begins {
+            true => inputs.is_some() || arrow(before.map(|token| token.kind)),
+            false => outputs.is_some() || arrow(self.kind(0)),
+        };
+        if wrong {
+            let (words, hint) = match begins {
+                true => ("packets cannot go to `input`", "they come from there"),
+                false => ("packets cannot come from `output`", "they go there"),
+            };
+            return Err(self.wrong(name, words, hint));
+        }
+        let used = self.outside.as_mut().expect("seen above");
+        if begins {
+            used.inputs = used.inputs.max(ports_used(outputs));
+            return Ok(Some(outside.input));
+        }
+        used.outputs = used.outputs.max(ports_used(inputs));
+        Ok(Some(outside.output))
+    }
+
+    /// Counts the ports of the outside of a group that `=>` spreads over several elements.
+    fn count_outside(&mut self, chain: &Chain) {
+        let Some(outside) = &mut self.outside else { return };
+        let lone = |items: &[Item], name: Span| match items {
+            [item] => matches!(item.what, What::Named(named) if named == name),
+            _ => false,
+        };
+        for (at, _) in chain.arrows.iter().enumerate().filter(|(_, (_, pairs))| *pairs) {
+            let [from, to] =
+                [at, at + 1].map(|at| chain.groups.get(at).map_or(&[][..], Vec::as_slice));
+            let count = |items: &[Item]| u32::try_from(items.len()).unwrap_or(u32::MAX);
+            if lone(from, outside.input) && from[0].outputs.is_none() {
+                outside.inputs = outside.inputs.max(count(to));
+            }
+            if lone(to, outside.output) && to[0].inputs.is_none() {
+                outside.outputs = outside.outputs.max(count(from));
+            }
+        }
     }
 
     /// A text of the parser's own, and where words of it are.
@@ -780,6 +840,13 @@ impl Parser<'_, '_, '_> {
         };
         let last = self.tokens[self.at - 1].span;
         let outputs = self.ports()?;
+        let what = match what {
+            What::Named(name) if leaves.is_none() => {
+                let sides = [inputs.as_ref(), outputs.as_ref()];
+                What::Named(self.named_outside(name, sides)?.unwrap_or(name))
+            }
+            what => what,
+        };
         Ok(Item { inputs, what, outputs, leaves, span: start.to(last) })
     }
 

@@ -190,6 +190,22 @@ fn the_outside_may_be_left_out() {
 }
 
 #[test]
+fn groups_have_names_for_their_outside() {
+    let named = parsed("a => ( input [0] -> b -> output; input [1] -> [1] output ) => c");
+    // As without names, but for where the group begins.
+    let bare = parsed("a => ( [0] -> b -> [0]; [1] -> [1]             ) => c");
+    let ports = |text: &str| text.replace("[0-0]", "");
+    assert_eq!((ports(&named.0), named.1), (ports(&bare.0), String::new()));
+    let (shown, reported) = parsed("a => ( input => b, c; b, c => output ) => d");
+    assert_eq!(reported, "");
+    assert!(shown.ends_with("a => [0-1]group@0x5i[0-1] => d"), "{shown}");
+    assert_eq!(parsed("a -> ( b -> input ) -> c").1, "1:13 packets cannot go to `input`");
+    assert_eq!(parsed("a -> ( output -> b ) -> c").1, "1:8 packets cannot come from `output`");
+    // In a compound of the group they are those of the compound.
+    assert_eq!(parsed("a -> ( -> { input -> output } -> ) -> c").1, "");
+}
+
+#[test]
 fn depth_is_bounded() {
     let deep = |n: usize| format!("{}{}", "{".repeat(n), "}".repeat(n));
     assert_eq!(parsed(&deep(MOST_DEPTH)).1, "");

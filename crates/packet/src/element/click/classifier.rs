@@ -1,7 +1,8 @@
 //! Sorts frames by patterns over their bytes: `Classifier(12/0806 20/0001, 12/0800, -)`.
 //!
 //! Source: Click's `Classifier`. A frame leaves by the output of the first pattern that takes it, and is dropped when
-//! none does. A pattern is a list of `OFFSET/VALUE%MASK`, with hexadecimal values, or `-` for all.
+//! none does. A pattern is a list of `OFFSET/VALUE%MASK`, with hexadecimal values, or `-` for all. Patterns that no frame
+//! can match are reported.
 //!
 //! Handlers `config` and `patternN` change the patterns while packets are sorted: all of them, or none where one is wrong.
 //!
@@ -26,6 +27,9 @@ pub(crate) const CLASS: ElementClass = ElementClass {
 
 fn read(args: &mut Args<'_>, outputs: u32) -> Result<Sorting<Patterns>, ConfigError> {
     let (patterns, texts) = one_per_output(args, outputs, Pattern::parse)?;
+    for number in unmatched(&patterns) {
+        args.warn_all(&format!("pattern {number} matches no packets"));
+    }
     let choice = Patterns::new(patterns.iter().cloned());
     Ok(Sorting::new(texts, choice, move || listing(&patterns)))
 }
@@ -38,6 +42,24 @@ fn listing(patterns: &[Pattern]) -> String {
 #[cfg(not(feature = "click"))]
 fn listing(_: &[Pattern]) -> String {
     String::new()
+}
+
+/// Most patterns of which those are searched for that match nothing.
+#[cfg(feature = "click")]
+const SEARCHED: usize = 64;
+
+/// Patterns that no packet comes to, or that contradict themselves.
+#[cfg(feature = "click")]
+fn unmatched(patterns: &[Pattern]) -> Vec<usize> {
+    let listing = if patterns.len() <= SEARCHED { listing(patterns) } else { String::new() };
+    // Too long a program is none.
+    let known = if listing.contains("safe length") { patterns.len() } else { 0 };
+    (0..known).filter(|number| !listing.contains(&format!("->[{number}]"))).collect()
+}
+
+#[cfg(not(feature = "click"))]
+fn unmatched(_: &[Pattern]) -> Vec<usize> {
+    Vec::new()
 }
 
 struct Classifier {
@@ -80,6 +102,18 @@ mod tests {
         let sent = rig.receive("in", &[&[1, 2, 3], &[1, 2], &[2, 2]]);
         assert_eq!(sent.iter().map(|(device, _)| device.as_str()).collect::<String>(), "ab");
         assert_eq!(rig.dropped(DropReason::Unmatched), 1);
+    }
+
+    #[cfg(feature = "click")]
+    #[test]
+    fn patterns_that_match_nothing_are_found() {
+        let found = |texts: &[&str]| {
+            let parsed = texts.iter().map(|text| Pattern::parse(text).expect("a pattern"));
+            unmatched(&parsed.collect::<Vec<_>>())
+        };
+        assert_eq!(found(&["12/0806", "12/0806 20/0002", "12/0800 12/0806", "12/0800"]), [1, 2]);
+        assert_eq!(found(&["-", "0/01"]), [1]);
+        assert!(found(&["12/0806 20/0001", "12/0806 20/0002", "12/0800", "-"]).is_empty());
     }
 
     #[test]

@@ -1,16 +1,19 @@
 //! Bytes of packets: `Pad(LENGTH)` lengthens short ones, `StoreData(OFFSET, DATA)` writes some, `EraseIPPayload` zeros
-//! what is behind the headers, `TruncateIPPayload(LENGTH)` cuts it, `Resize` passes packets: frames have room.
+//! what is behind the headers, `TruncateIPPayload(LENGTH)` cuts it, `Resize(HEAD, TAIL)` adds bytes at both
+//! ends, or cuts them.
 //!
 //! Source: Click's elements of these names. `Pad` without a length makes packets as long as an annotation states that
-//! they were. What is cut off is counted in an annotation.
+//! they were. What is cut off is counted in an annotation. Differs: bytes that `Resize` adds are those that were cut off
+//! there before, or zeros.
 
 use super::annotations::Annotations;
 use super::each::{class, each};
 use super::seen::Seen;
+use crate::element::click::front::grow;
 use crate::element::support::setting::Setting;
-use crate::frame::DropReason;
 use crate::frame::wire::Ip4Mut;
 use crate::frame::wire::protocol::{TCP, UDP};
+use crate::frame::{Batch, DropReason};
 use crate::graph::ElementClass;
 
 pub(crate) const PAD: ElementClass = class("Pad", "lengthens short packets with zeros", |setup| {
@@ -106,20 +109,62 @@ pub(crate) const TRUNCATE: ElementClass =
     });
 
 pub(crate) const RESIZE: ElementClass =
-    class("Resize", "passes packets as they are: frames have room", |setup| {
+    class("Resize", "adds bytes at the ends of packets, or cuts them off", |setup| {
         let head = setup.args.optional::<i32>("HEAD");
         let tail = setup.args.optional::<i32>("TAIL");
         setup.args.finish()?;
-        // They are shown, and have no effect.
         let [head, tail] = [head?, tail?].map(|bytes| Setting::new(bytes.unwrap_or(0)));
-        Ok(tail.handled(head.handled(each(|_, _| ())?, "head"), "tail"))
+        let (front, end) = (head.clone(), tail.clone());
+        let made = each(move |batch, i| {
+            if resize_front(batch, i, front.get()) {
+                resize_end(batch, i, end.get());
+            }
+        })?;
+        Ok(tail.handled(head.handled(made, "head"), "tail"))
     });
+
+/// Adds bytes before packet `i`, or cuts them off where the number is negative. Whether the packet goes on.
+fn resize_front(batch: &mut Batch, i: usize, bytes: i32) -> bool {
+    if bytes <= 0 {
+        let bytes = u16::try_from(bytes.unsigned_abs()).unwrap_or(u16::MAX);
+        if !batch.pull_front(i, bytes) {
+            // It has fewer.
+            batch.truncate(i, 0);
+        }
+        let network = &mut batch.meta_mut()[i].network;
+        *network = u8::try_from(u16::from(*network).saturating_sub(bytes)).unwrap_or(0);
+        return true;
+    }
+    let Ok(bytes) = u8::try_from(bytes) else {
+        batch.discard(i, DropReason::NoBuffer);
+        return false;
+    };
+    let known = usize::from(batch.cut_off(i));
+    if !grow(batch, i, bytes) {
+        return false;
+    }
+    let unknown = usize::from(bytes).saturating_sub(known);
+    batch.bytes_mut(i)[..unknown].fill(0);
+    true
+}
+
+/// Adds zeros behind packet `i`, or cuts bytes off where the number is negative.
+fn resize_end(batch: &mut Batch, i: usize, bytes: i32) {
+    let (length, count) = (batch.frame_len(i), bytes.unsigned_abs() as usize);
+    if bytes <= 0 {
+        batch.truncate(i, length.saturating_sub(count));
+    } else if batch.lengthen(i, count) {
+        batch.bytes_mut(i)[length..].fill(0);
+    } else {
+        batch.discard(i, DropReason::NoBuffer);
+    }
+}
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::frame::Decision;
-    use crate::testing::{frame_v4, run};
+    use crate::testing::{Rig, World, frame_v4, run};
 
     #[test]
     fn packets_are_lengthened_and_written_to() {
@@ -132,11 +177,26 @@ mod tests {
     }
 
     #[test]
+    fn both_ends_are_resized() {
+        let resized = |config| run(&RESIZE, config, 1, &[&[1, 2, 3, 4]]).bytes(0).to_vec();
+        assert_eq!(resized("2, -3"), [0, 0, 1]);
+        assert_eq!(resized("-1, 2"), [2, 3, 4, 0, 0]);
+        assert_eq!((resized("0, 0"), resized("-9, -9")), (vec![1, 2, 3, 4], Vec::new()));
+        assert_eq!(run(&RESIZE, "3, 0", 1, &[&[1]]).meta()[0].network, 4);
+        assert_eq!(run(&RESIZE, "-3, 0", 4, &[&[1; 9]]).meta()[0].network, 1);
+        for config in ["256, 0", "0, 1793"] {
+            let batch = run(&RESIZE, config, 0, &[&[7]]);
+            assert_eq!(batch.decision(0), Decision::Drop(DropReason::NoBuffer), "{config}");
+        }
+        let text = "FromDevice(a) -> Strip(2) -> Resize(3, 0) -> ToDevice(b)";
+        let mut rig = Rig::new(&World::new(), text);
+        assert_eq!(rig.receive("a", &[&[1, 2, 3]])[0].1, [0, 1, 2, 3]);
+    }
+
+    #[test]
     fn lengths_of_resize_are_shown() {
-        let rig = crate::testing::Rig::new(
-            &crate::testing::World::new(),
-            "FromDevice(a) -> r :: Resize(4, TAIL -2) -> ToDevice(b)",
-        );
+        let rig =
+            Rig::new(&World::new(), "FromDevice(a) -> r :: Resize(4, TAIL -2) -> ToDevice(b)");
         rig.write("r.head", "6");
         assert_eq!([rig.read("r.head"), rig.read("r.tail")], ["6", "-2"]);
     }

@@ -1,13 +1,16 @@
 //! `LinkUnqueue(LATENCY, BANDWIDTH)` pulls packets and hands them on as a link does: each takes its time to be sent,
 //! and then the latency.
 //!
-//! Source: Click's `LinkUnqueue`. A packet is pulled when the one before it is sent. Each worker has a link of its own.
+//! Source: Click's `LinkUnqueue`. A packet is pulled when the one before it is sent. It takes as long as
+//! it was, by its annotation, and has the time at which it arrives. Each worker has a link of its own.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use crate::element::click::only::annotations::Annotations;
+use crate::element::click::only::clock;
 use crate::element::support::resets::Resets;
 use crate::element::support::setting::value;
 use crate::frame::counters::{Count, PerWorker};
@@ -42,8 +45,13 @@ pub(crate) const CLASS: ElementClass = ElementClass {
             }
         });
         let [read_latency, read_rate, set_latency, set_rate] = [(); 4].map(|()| link.clone());
-        Ok(resets
-            .handled(made, "reset")
+        let (reset, emptied) = (resets.request(), sizes.clone());
+        Ok(made
+            .command("reset", move || {
+                reset();
+                // Who asks at once sees it.
+                emptied.each(|size| size.set(0));
+            })
             .holds(MOST)
             .counter("size", &sizes)
             .handler(Handler::read("latency", move || {
@@ -117,10 +125,15 @@ impl Element for LinkUnqueue {
                 self.free_ns = cx.now_ns;
                 break;
             }
-            let send_ns = batch.frame_len(0) as u64 * 1_000_000_000 / bytes_per_s;
+            let mut annotations = Annotations::of(batch, 0);
+            let bytes = batch.frame_len(0) as u64 + u64::from(annotations.extra_length);
+            let send_ns = bytes * 1_000_000_000 / bytes_per_s;
             // Turns are some time apart: what was missed in between is made up for.
             self.free_ns = self.free_ns.max(cx.now_ns.saturating_sub(TURN_NS)) + send_ns.max(1);
-            self.due_ns.push_back(self.free_ns.saturating_add(latency_ns));
+            let due_ns = self.free_ns.saturating_add(latency_ns);
+            annotations.timestamp_ns = clock::time_of_day(due_ns);
+            annotations.set(batch, 0);
+            self.due_ns.push_back(due_ns);
             self.held.add(batch.meta()[0].flags & FLAG_GENERATED != 0);
             self.packets.take(batch, 0);
             batch.close_up(|_, _| {});
@@ -174,6 +187,11 @@ mod tests {
         // Ten milliseconds each, less what a turn makes up for.
         assert_eq!(times.len(), 3);
         assert!((28..=30).contains(&times[0]) && (48..=50).contains(&times[2]), "{times:?}");
+        rig.receive("a", &[&[7; 1000][..]]);
+        rig.poll();
+        assert_eq!(rig.read("u.size"), "1");
+        rig.write("u.reset", "");
+        assert_eq!(rig.read("u.size"), "0");
         rig.write("u.latency", "0");
         rig.receive("a", &[&[7; 1000][..]]);
         (0..15).for_each(|_| {
@@ -184,5 +202,25 @@ mod tests {
             (times.len(), rig.read("u.size"), rig.read("u.bandwidth")),
             (4, "0".into(), "100000Bps".into())
         );
+    }
+
+    #[test]
+    fn packets_have_the_time_at_which_they_arrive() {
+        crate::element::click::only::console::collect();
+        // 40 bytes and 60 that were not captured, a second each 100: 1 s, and 10 s of latency; then another second.
+        let text = "FromIPSummaryDump(DATA \"!data timestamp ip_src ip_len\n1 1.0.0.1 100\n2 1.0.0.2 100\")
+            -> Queue -> LinkUnqueue(10s, 100Bps) -> ToIPSummaryDump(-, HEADER false, FIELDS timestamp)";
+        let mut rig = Rig::new(&World::new(), text);
+        let start = crate::element::click::only::clock::time_of_day(rig.bench.now_ns);
+        for _ in 0..130 {
+            rig.poll();
+            rig.bench.now_ns += 100_000_000;
+        }
+        let out = crate::element::click::only::console::collected().out;
+        let times = out.lines().map(|line| line.parse::<f64>().expect("a time"));
+        #[allow(clippy::cast_precision_loss, reason = "of seconds")]
+        let after: Vec<_> = times.map(|time| time - start as f64 / 1e9).collect();
+        assert!(after.len() == 2 && (10.9..11.3).contains(&after[0]), "{out}");
+        assert!((0.9..1.1).contains(&(after[1] - after[0])), "{out}");
     }
 }

@@ -1,8 +1,9 @@
 //! Delays packets: `DelayUnqueue(20ms)` keeps each for this time and hands it on, `DelayShaper` until it is
 //! pulled.
 //!
-//! Source: Click's elements of these names. Differs: packets carry no time here, so the delay counts from when this
-//! element took them, which is at once while it has room (`CAPACITY`, 1,000 packets); then they wait before it.
+//! Source: Click's elements of these names. The delay counts from the time that a packet has; it leaves with that time
+//! and the delay, or from `DelayShaper` with the present time. Differs: without one it counts from when this
+//! element took the packet, which is at once while it has room (`CAPACITY`, 1,000 packets); then they wait before it.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -69,6 +70,38 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
+fn signed(ns: u64) -> i64 {
+    i64::try_from(ns).unwrap_or(i64::MAX)
+}
+
+/// How old packet `i` is by its time; 0 without one.
+#[cfg(feature = "click")]
+fn age_ns(batch: &Batch, i: usize, now_ns: u64) -> i64 {
+    use crate::element::click::only::{annotations::Annotations, clock};
+    match Annotations::of(batch, i).timestamp_ns {
+        0 => 0,
+        time => clock::time_of_day(now_ns).saturating_sub(time),
+    }
+}
+
+/// Packets have no times where no element gives them any.
+#[cfg(not(feature = "click"))]
+fn age_ns(_: &Batch, _: usize, _: u64) -> i64 {
+    0
+}
+
+/// Gives packet `i` the time of `ago_ns` before now.
+#[cfg(feature = "click")]
+fn stamp(batch: &mut Batch, i: usize, now_ns: u64, ago_ns: i64) {
+    use crate::element::click::only::{annotations::Annotations, clock};
+    let mut annotations = Annotations::of(batch, i);
+    annotations.timestamp_ns = clock::time_of_day(now_ns).saturating_sub(ago_ns);
+    annotations.set(batch, i);
+}
+
+#[cfg(not(feature = "click"))]
+fn stamp(_: &mut Batch, _: usize, _: u64, _: i64) {}
+
 struct Delay {
     /// Relaxed: nothing else depends on it.
     delay_ns: Arc<AtomicU64>,
@@ -79,10 +112,10 @@ struct Delay {
     length: Arc<Count>,
 }
 
-/// Packets, and when each came.
+/// Packets, and since when each is delayed, by the clock of the worker, which began at 0.
 struct Kept {
     packets: PacketQueue,
-    since: VecDeque<u64>,
+    since: VecDeque<i64>,
     held: Held,
 }
 
@@ -94,22 +127,26 @@ impl Delay {
         batch.set_limit(crate::frame::BATCH);
         for i in 0..batch.len() {
             self.kept.held.add(batch.meta()[i].flags & FLAG_GENERATED != 0);
+            let since = signed(cx.now_ns).saturating_sub(age_ns(batch, i, cx.now_ns));
             self.kept.packets.take(batch, i);
-            self.kept.since.push_back(cx.now_ns);
+            self.kept.since.push_back(since);
         }
         batch.clear();
     }
 
     /// Gives what has waited long enough.
     fn give(&mut self, into: &mut Batch, now_ns: u64) {
-        let delay_ns = self.delay_ns.load(Relaxed);
-        let ripe = |&&since: &&u64| now_ns.saturating_sub(since) >= delay_ns;
+        let (now, delay_ns) = (signed(now_ns), signed(self.delay_ns.load(Relaxed)));
+        let ripe = |&&since: &&i64| now.saturating_sub(since) >= delay_ns;
         let count = self.kept.since.iter().take(into.room()).take_while(ripe).count();
         let (before, wanted) = (into.len(), into.len() + into.room());
         into.set_limit(before + count);
         self.kept.packets.give(into);
         into.set_limit(wanted);
-        self.kept.since.drain(..count);
+        for (i, since) in self.kept.since.drain(..count).enumerate() {
+            let late = now.saturating_sub(since).saturating_sub(delay_ns);
+            stamp(into, before + i, now_ns, if self.hands_on { late } else { 0 });
+        }
         for meta in &into.meta()[before..] {
             self.kept.held.remove(meta.flags & FLAG_GENERATED != 0);
         }
@@ -197,6 +234,25 @@ mod tests {
             rig.bench.now_ns += 1_000_000;
             assert_eq!(rig.poll().len(), 4, "{class}");
         });
+    }
+
+    #[cfg(feature = "click")]
+    #[test]
+    fn the_delay_counts_from_the_time_of_a_packet() {
+        use crate::element::click::only::console;
+        for (class, want) in [("DelayUnqueue(3s)", "4.000000\n"), ("DelayShaper(3s)", "")] {
+            console::collect();
+            let text = format!(
+                "FromIPSummaryDump(DATA \"!data timestamp ip_src\n1 1.0.0.1\") -> Queue -> {class}
+                    -> ToIPSummaryDump(-, HEADER false, FIELDS timestamp)"
+            );
+            let mut rig = Rig::new(&World::new(), &text);
+            (0..5).for_each(|_| drop(rig.poll()));
+            // It is from long ago.
+            let out = console::collected().out;
+            assert!(out.lines().count() == 1 && (want.is_empty() || out == want), "{class}: {out}");
+            assert_eq!(out.len() > 10, want.is_empty(), "the present time: {out}");
+        }
     }
 
     #[test]

@@ -172,7 +172,14 @@ mod tests {
             (rig.receive("a", &[&[5]])[0].0.as_str(), rig.read("p.color")),
             ("x", "0".into())
         );
-        assert!(refused(&PAINT, "1, ANNO 32").contains("PAINT, AGGREGATE and 0 to 31"));
+        let text = "FromDevice(a) -> Queue -> Paint(1) -> t :: PaintTee(1) -> ToDevice(x); t [1] -> ToDevice(y)";
+        let mut rig = Rig::new(&World::new(), text);
+        rig.receive("a", &[&[5], &[6]]);
+        let mut to: Vec<_> = rig.poll().into_iter().map(|sent| (sent.0, sent.1[0])).collect();
+        to.sort();
+        let want = [("x", 5), ("x", 6), ("y", 5), ("y", 6)];
+        assert_eq!(to, want.map(|(device, byte)| (device.to_owned(), byte)), "pulled");
+        assert!(refused(&PAINT, "1, ANNO 48").contains("PAINT, AGGREGATE and 0 to 47"));
         assert_eq!(run(&PAINT, "7, 20", 0, &[&[1]]).meta()[0].paint, 7);
         let mut rig = Rig::new(
             &World::new(),

@@ -414,6 +414,7 @@ impl Inputs for Puller<'_> {
                 let (node, counts) = (&self.nodes[at], &self.counters[at]);
                 let answer = Some((upstream.output, &mut *into));
                 self.work.scatter(node, batch, answer, counts, cx.counters);
+                answer_emitted(upstream.output, cx.emitted, into);
                 self.work.emitted(node, cx.emitted, counts, cx.counters);
             }
         }
@@ -605,6 +606,21 @@ fn count_round(batch: &mut Batch) -> bool {
         }
     }
     any
+}
+
+/// Gives what was emitted to an output that is pulled to who pulls.
+fn answer_emitted(output: u16, emitted: &mut Vec<(u16, Packet)>, into: &mut Batch) {
+    let mut at = 0;
+    while at < emitted.len() && into.room() > 0 {
+        if emitted[at].0 != output {
+            at += 1;
+            continue;
+        }
+        let (_, packet) = emitted.remove(at);
+        if let Err(packet) = into.push(packet) {
+            return emitted.insert(at, (output, packet));
+        }
+    }
 }
 
 fn drop_counted(reason: DropReason, meta: &Meta, counts: &NodeCounters, counters: &WorkerCounters) {

@@ -6,7 +6,9 @@
 
 use std::cell::RefCell;
 
-use super::{Away, Edge, Graph, MAX_ROUNDS, Node, Round, Task, Watch, Work, context};
+use super::{
+    Away, Edge, Graph, MAX_ROUNDS, Node, Round, Task, Watch, Work, answer_emitted, context,
+};
 use crate::frame::counters::NodeCounters;
 use crate::frame::{BATCH, Batch, Decision, DropReason, Meta, Packet, ROUNDS_SHIFT};
 use crate::graph::plan::NodeId;
@@ -291,6 +293,7 @@ impl Inputs for TracedInputs<'_, '_> {
                     process(tracer, (&mut *element, place, edges), &mut batch, cx);
                     let answer = Some((upstream.output, &mut *into));
                     self.work.scatter(node, batch, answer, counts, cx.counters);
+                    answer_emitted(upstream.output, cx.emitted, into);
                     self.work.emitted(node, cx.emitted, counts, cx.counters);
                 }
             }

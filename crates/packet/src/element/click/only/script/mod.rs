@@ -203,10 +203,14 @@ impl Element for Runner {
     }
 
     fn poll(&mut self, _: &mut Batch, _: &mut dyn Inputs, cx: &mut Context<'_>) {
-        if !self.works || !self.script.is_running() {
+        if !self.works {
             return;
         }
+        // Handlers of one that does not run ask for it as well.
         self.script.set_now(cx.now_ns);
+        if !self.script.is_running() {
+            return;
+        }
         // An end that is requested before it began is one that it waits for.
         self.script.continue_by_itself();
         // The script's own request is none to itself.
@@ -265,6 +269,14 @@ mod tests {
                 && err.ends_with("q.capacity:\n9\n  \"it ends\"\n"),
             "{err}"
         );
+    }
+
+    #[test]
+    fn the_time_of_a_passive_script_is_now() {
+        let text = "Script(wait 25ms, set a $(s.run), wait 25ms, print $(ne $a $(s.run)), stop);
+            s :: Script(TYPE PASSIVE, return $(now))";
+        let (out, _, stopped) = written(text, 9);
+        assert_eq!((out.as_str(), stopped), ("true\n", true));
     }
 
     #[test]

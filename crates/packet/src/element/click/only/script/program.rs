@@ -16,6 +16,7 @@ use super::trail::{Trail, report};
 use crate::element::click::only::console;
 use crate::element::support::caller::Caller;
 use crate::graph::Ending;
+use crate::graph::worker::round_ns;
 use crate::handler::{Handler, HandlerError};
 use crate::language::Value as _;
 
@@ -355,9 +356,9 @@ impl Script {
         self.now_ns.store(now_ns, Relaxed);
     }
 
-    /// Time of the last round.
+    /// Time of the round that calls it, or of the last one.
     pub(crate) fn now_ns(&self) -> u64 {
-        self.now_ns.load(Relaxed)
+        round_ns().unwrap_or_else(|| self.now_ns.load(Relaxed))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

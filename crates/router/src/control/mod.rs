@@ -199,8 +199,9 @@ impl ControlServer {
             Listen::Tcp { everywhere, .. } => {
                 let listener = bind(listen, *everywhere)?;
                 listener.set_nonblocking(true)?;
-                let place = listener.local_addr()?.to_string();
-                (Listener::Tcp(listener), place, None)
+                let place = listener.local_addr()?;
+                listen.note_port(place.port());
+                (Listener::Tcp(listener), place.to_string(), None)
             }
         };
         let (bell, woken) = Bell::pair()?;

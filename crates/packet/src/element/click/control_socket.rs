@@ -1,9 +1,11 @@
 //! Requests a control socket: whoever runs the graph opens it, on a thread of its own.
 //!
 //! Source: Click's `ControlSocket`. Differs: a TCP socket is for this host alone unless `LOCALHOST false` opens it to
-//! all; whoever runs the graph decides which clients may change the router.
+//! all; whoever runs the graph decides which clients may change the router. Handler `port` has the TCP port that it
+//! listens at, `filename` the path of the Unix socket.
 
 use crate::graph::{Element, ElementClass, Made, Setup};
+use crate::handler::Handler;
 use crate::handler::control_socket::{Listen, SessionOptions};
 use crate::language::{ClassSpec, ConfigError};
 
@@ -17,7 +19,14 @@ pub(crate) const CLASS: ElementClass = ElementClass {
     configure: |setup| {
         let (listen, read_only) = read(setup)?;
         let options = SessionOptions { read_only, ..SessionOptions::default() };
-        Ok(Made::new(|_| Nothing).control_socket(listen, options))
+        let shown = match listen.clone() {
+            Listen::Unix(path) => Handler::read("filename", move || path.clone()),
+            tcp @ Listen::Tcp { .. } => {
+                let port = move || tcp.port().map_or_else(String::new, |port| port.to_string());
+                Handler::read("port", port)
+            }
+        };
+        Ok(Made::new(|_| Nothing).control_socket(listen, options).handler(shown))
     },
 };
 
@@ -54,7 +63,16 @@ impl Element for Nothing {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::refused;
+    use crate::testing::{Rig, World, refused};
+
+    #[test]
+    fn its_place_is_shown() {
+        let text = "t :: ControlSocket(tcp, 41951+); u :: ControlSocket(UNIX, /tmp/x)";
+        let rig = Rig::new(&World::new(), text);
+        assert_eq!([rig.read("t.port"), rig.read("u.filename")], ["41951", "/tmp/x"]);
+        Listen::tcp("41951+").unwrap().note_port(41953);
+        assert_eq!(rig.read("t.port"), "41953");
+    }
 
     #[test]
     fn all_errors_are_reported() {

@@ -21,7 +21,7 @@ use crate::handler::Handlers;
 use crate::handler::control_socket::{Listen, SessionOptions};
 use crate::language::{
     Codes, Configuration, Connection, Declared, Errors, Language, Problems, Processing, Report,
-    addresses, ports, scoped, short,
+    addresses, annotations, ports, scoped, short,
 };
 use crate::route_table::FoundRoute;
 use crate::route_table::gateways::Gateways;
@@ -312,6 +312,7 @@ impl<'a> Planner<'a> {
         }
         addresses::declare(configuration, registry.interfaces);
         ports::declare(configuration);
+        annotations::declare(configuration);
         let known: HashMap<&str, _> =
             registry.elements.iter().map(|row| (row.spec.name, row)).collect();
         let mut planner = Self {

@@ -1,6 +1,7 @@
 //! Click's language: from a text to a checked configuration, and typed arguments of elements.
 
 pub(crate) mod addresses;
+pub(crate) mod annotations;
 mod args;
 mod check;
 mod class;

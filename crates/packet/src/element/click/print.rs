@@ -1,17 +1,18 @@
 //! Writes packets to the standard error, a line each: for who builds a graph and wants to see.
 //!
 //! Source: Click's `Print`: a label, the length, and the first bytes in hexadecimal, or as text with `CONTENTS ASCII`;
-//! none with `CONTENTS NONE`. `TIMESTAMP` adds the packet's time, `PRINTANNO` Click's 48 bytes of annotations, of which
-//! the color is shown. One of the few elements that do more than a router should do for a packet; it is not for
-//! graphs that carry load.
+//! none with `CONTENTS NONE`. `TIMESTAMP` adds the packet's time, `PRINTANNO` Click's 48 bytes of annotations: the
+//! color, the aggregate, and those without a name. One of the few elements that do more than a router should do for a
+//! packet; it is not for graphs that carry load.
 
 use std::fmt::Write as _;
 
+use crate::element::support::byte_anno::ByteAnno;
 use crate::element::support::console;
 use crate::element::support::setting::Setting;
 use crate::frame::Batch;
 use crate::graph::{Context, Element, ElementClass, Made, Setup};
-use crate::language::{ClassSpec, ConfigError};
+use crate::language::{ClassSpec, ConfigError, annotations};
 
 pub(crate) const CLASS: ElementClass = ElementClass {
     spec: ClassSpec::new("Print", "1/1", "a/a", "x/x").ignores(&["CPU", "HEADROOM"]),
@@ -88,10 +89,11 @@ struct Print {
     active: Setting<bool>,
 }
 
-/// Bytes of annotations of a packet of Click.
-const ANNOTATIONS: usize = 48;
-/// Where the color is in them.
-const PAINT: usize = 20;
+/// Annotations of a packet, as they are written.
+fn marks(batch: &Batch, i: usize) -> String {
+    let bytes = (0..annotations::BYTES).map(|number| ByteAnno::of(number).get(batch, i));
+    bytes.map(|byte| format!("{byte:02x}")).collect()
+}
 
 /// Time of a packet, as it is written.
 #[cfg(feature = "click")]
@@ -108,7 +110,7 @@ fn time(_: &Batch, _: usize) -> String {
 
 impl Show {
     /// Line as Click's: the length right-aligned, bytes in groups of four.
-    fn line(&self, frame: &[u8], time: Option<String>, paint: u8) -> String {
+    fn line(&self, frame: &[u8], time: Option<String>, annotations: Option<String>) -> String {
         let mut line = self.label.clone();
         for text in time.into_iter().chain([format!("{:4}", frame.len())]) {
             if !line.is_empty() {
@@ -116,12 +118,8 @@ impl Show {
             }
             line += &text;
         }
-        let mut add = |text: &str| line += text;
-        if self.annotations {
-            add(" | ");
-            for at in 0..ANNOTATIONS {
-                add(&format!("{:02x}", if at == PAINT { paint } else { 0 }));
-            }
+        if let Some(annotations) = annotations {
+            line += &format!(" | {annotations}");
         }
         let bytes = &frame[..frame.len().min(self.most)];
         if matches!(self.contents, Contents::None) || bytes.is_empty() {
@@ -148,7 +146,8 @@ impl Element for Print {
         if self.active.get() {
             for i in 0..batch.len() {
                 let time = self.show.timestamp.then(|| time(batch, i));
-                let line = self.show.line(batch.bytes(i), time, batch.meta()[i].paint);
+                let annotations = self.show.annotations.then(|| marks(batch, i));
+                let line = self.show.line(batch.bytes(i), time, annotations);
                 console::warn(&line);
             }
         }
@@ -165,7 +164,7 @@ mod tests {
         let show = |label: &str, frame: &[u8], most, contents| {
             let label = label.to_owned();
             let show = Show { label, contents, most, timestamp: false, annotations: false };
-            show.line(frame, None, 0)
+            show.line(frame, None, None)
         };
         assert_eq!(show("in", &[1, 2, 3, 4, 0xff, 6], 5, Contents::Hex), "in:    6 | 01020304 ff");
         assert_eq!(show("", &[0; 60], 0, Contents::Hex), "  60");
@@ -178,11 +177,13 @@ mod tests {
     #[test]
     fn times_and_annotations_are_shown() {
         console::collect();
-        let text = "FromIPSummaryDump(DATA \"!data timestamp ip_src\n1.5 1.0.0.1\") -> Paint(7) -> Truncate(2)
+        let text = "FromIPSummaryDump(DATA \"!data timestamp ip_src\n1.5 1.0.0.1\") -> Paint(7) -> AggregatePaint -> SetAnnoByte(5, 8)
+            -> SetAnnoByte(47, 9) -> Truncate(2)
             -> Print(a, TIMESTAMP true, PRINTANNO true, NBYTES 1) -> Print(TIMESTAMP true, MAXLENGTH 0) -> Discard";
         let mut rig = Rig::new(&World::new(), text);
         (0..9).for_each(|_| drop(rig.poll()));
-        let annotations = format!("{}07{}", "00".repeat(20), "00".repeat(27));
+        let zeros = |bytes| "00".repeat(bytes);
+        let annotations = format!("{}08{}07{}07{}09", zeros(5), zeros(14), zeros(3), zeros(22));
         let want = format!("a: 1.500000:    2 | {annotations} | 45\n1.500000:    2\n");
         assert_eq!(console::collected().err, want);
     }

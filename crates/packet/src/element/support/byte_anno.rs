@@ -1,22 +1,24 @@
 //! Annotations of one byte that elements name by `ANNO`: the color, the lowest byte of the aggregate, or one by its number;
 //! and those of two bytes.
 //!
-//! Source: Click's annotations, 48 bytes of a packet. Differs: of those without a name, numbers 0 to 31 are there. They lie in
-//! the second half of [`ANNOTATION_BYTES`], the first of which belongs to the annotations with names.
+//! Source: Click's annotations, 48 bytes of a packet, numbers 0 to 47; `AnnotationInfo` names more. They lie at the end of
+//! [`ANNOTATION_BYTES`], before which are the annotations with names.
 
 use crate::frame::{AGGREGATE_AT, ANNOTATION_BYTES, Batch, NUMBERED_AT, Packet};
 use crate::graph::Setup;
-use crate::language::{Arg, ConfigError, Value};
+use crate::language::{Arg, ConfigError, annotations};
+
+const _: () = assert!(ANNOTATION_BYTES - NUMBERED_AT == annotations::BYTES);
 
 /// Number of the color.
-const PAINT: u8 = 20;
+const PAINT: usize = 20;
 /// Number of the aggregate, the lowest byte of it.
-const AGGREGATE: u8 = 24;
+const AGGREGATE: usize = 24;
 
 /// Where the annotation of `N` bytes without a name is that an argument gives by the number of its first byte; `None` where
 /// there is none.
 pub(crate) fn numbered<const N: usize>(arg: &Arg<'_>) -> Option<usize> {
-    let number: usize = arg.value().ok()?;
+    let number = annotations::first_byte(arg, N)?;
     number.checked_add(NUMBERED_AT).filter(|at| *at <= ANNOTATION_BYTES - N)
 }
 
@@ -37,7 +39,7 @@ impl WordAnno {
         match numbered::<2>(arg) {
             Some(at) => Ok(Self(at)),
             None => {
-                Err(setup.args.refuse(arg, &format!("{name}: 0 to 30 are there for two bytes")))
+                Err(setup.args.refuse(arg, &format!("{name}: 0 to 46 are there for two bytes")))
             }
         }
     }
@@ -62,10 +64,10 @@ impl WordAnno {
 pub(crate) enum ByteAnno {
     /// The color.
     Paint,
-    /// The lowest byte of the aggregate.
-    Aggregate,
+    /// A byte of the aggregate, from the lowest one on.
+    Aggregate(usize),
     /// One without a name.
-    Numbered(u8),
+    Numbered(usize),
 }
 
 impl ByteAnno {
@@ -75,30 +77,41 @@ impl ByteAnno {
     /// There is no such annotation.
     pub(crate) fn read(setup: &mut Setup<'_>, arg: Option<&Arg<'_>>) -> Result<Self, ConfigError> {
         let Some(arg) = arg else { return Ok(Self::Paint) };
-        match (arg.raw(), u8::read(arg.raw())) {
-            ("PAINT", _) | (_, Ok(PAINT)) => Ok(Self::Paint),
-            ("AGGREGATE", _) | (_, Ok(AGGREGATE)) => Ok(Self::Aggregate),
-            (_, Ok(number)) if usize::from(number) < ANNOTATION_BYTES - NUMBERED_AT => {
-                Ok(Self::Numbered(number))
+        if arg.raw() == "AGGREGATE" {
+            return Ok(Self::Aggregate(0));
+        }
+        match annotations::first_byte(arg, 1) {
+            Some(number) if number < annotations::BYTES => Ok(Self::of(number)),
+            _ => Err(setup.args.refuse(arg, "ANNO: PAINT, AGGREGATE and 0 to 47 are there")),
+        }
+    }
+
+    /// The one of a number.
+    pub(crate) fn of(number: usize) -> Self {
+        match number {
+            PAINT => Self::Paint,
+            _ if (AGGREGATE..AGGREGATE + 4).contains(&number) => {
+                Self::Aggregate(number - AGGREGATE)
             }
-            _ => Err(setup.args.refuse(arg, "ANNO: PAINT, AGGREGATE and 0 to 31 are there")),
+            _ => Self::Numbered(number),
         }
     }
 
     /// Its number among Click's.
     #[cfg(feature = "click")]
-    pub(crate) fn number(self) -> u8 {
+    pub(crate) fn number(self) -> usize {
         match self {
             Self::Paint => PAINT,
-            Self::Aggregate => AGGREGATE,
+            Self::Aggregate(byte) => AGGREGATE + byte,
             Self::Numbered(number) => number,
         }
     }
 
     fn at(self) -> usize {
         match self {
-            Self::Numbered(number) => NUMBERED_AT + usize::from(number),
-            _ => AGGREGATE_AT,
+            Self::Numbered(number) => NUMBERED_AT + number,
+            Self::Aggregate(byte) => AGGREGATE_AT + byte,
+            Self::Paint => AGGREGATE_AT,
         }
     }
 

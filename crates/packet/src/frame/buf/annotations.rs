@@ -1,4 +1,4 @@
-//! Annotations that few packets have: 64 bytes at the end of a frame, behind what the packet may fill.
+//! Annotations that few packets have: 80 bytes at the end of a frame, behind what the packet may fill.
 //!
 //! Source: Click's annotations of packets, of which [`super::Meta`] has those that routers need. What they mean is known
 //! to the elements of Click alone (`element/click/only/annotations.rs`). They travel with the frame and are copied with
@@ -12,7 +12,7 @@
 use super::{Batch, Packet, Pool, Slot};
 
 /// Length of the annotations of a packet.
-const BYTES: u16 = 64;
+const BYTES: u16 = 80;
 
 /// Length of the annotations of a packet, as that of an array.
 pub const ANNOTATION_BYTES: usize = BYTES as usize;
@@ -103,8 +103,8 @@ mod tests {
         assert_eq!(copy.annotations().unwrap()[3], 7);
         let mut taken = batch.take(0);
         assert_eq!(taken.annotations().unwrap()[3], 8);
-        assert!(taken.set_len(2048 - 256 - 64) && taken.annotations().is_some());
-        assert!(taken.set_len(2048 - 256 - 63));
+        assert!(taken.set_len(2048 - 256 - 80) && taken.annotations().is_some());
+        assert!(taken.set_len(2048 - 256 - 79));
         assert!(taken.annotations().is_none() && taken.annotations_mut().is_none());
         drop(taken);
         let mut fresh = pool.alloc().unwrap();

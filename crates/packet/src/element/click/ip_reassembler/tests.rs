@@ -50,7 +50,7 @@ fn the_longest_fragment_is_noted() {
     // 258 bytes: 1, 2.
     assert!(rig.receive("a", &[&piece(0, 8, true)]).is_empty());
     assert_eq!(rig.receive("a", &[&piece(8, 8 + 238, false)]).len(), 1);
-    assert!(refused(&CLASS, "MAX_MTU_ANNO 31").contains("0 to 30"));
+    assert!(refused(&CLASS, "MAX_MTU_ANNO 47").contains("0 to 46"));
 }
 
 #[test]

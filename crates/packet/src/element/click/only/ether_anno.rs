@@ -22,7 +22,7 @@ impl MacAnno {
     pub(super) fn read(setup: &mut Setup<'_>, arg: &Arg<'_>) -> Result<Self, ConfigError> {
         match numbered::<6>(arg) {
             Some(at) => Ok(Self(at)),
-            None => Err(setup.args.refuse(arg, "ANNO: 0 to 26 are there for six bytes")),
+            None => Err(setup.args.refuse(arg, "ANNO: 0 to 42 are there for six bytes")),
         }
     }
 
@@ -95,9 +95,9 @@ mod tests {
         frame.pop();
         let sent = rig.receive("a", &[&frame]);
         assert_eq!((&*sent[0].0, sent[0].1[11]), ("y", 8));
-        assert!(refused(&SET, "27, 2:0:0:0:0:9").contains("0 to 26"));
-        assert!(refused(&GET, "PAINT, src").contains("0 to 26"));
+        assert!(refused(&SET, "43, 2:0:0:0:0:9").contains("0 to 42"));
+        assert!(refused(&GET, "PAINT, src").contains("0 to 42"));
         let huge = usize::MAX - crate::frame::NUMBERED_AT;
-        assert!(refused(&SET, &format!("{huge}, 2:0:0:0:0:9")).contains("0 to 26"));
+        assert!(refused(&SET, &format!("{huge}, 2:0:0:0:0:9")).contains("0 to 42"));
     }
 }

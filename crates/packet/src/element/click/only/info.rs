@@ -1,12 +1,12 @@
 //! Elements that no packet passes: `AddressInfo` names addresses, `PortInfo`
-//! names ports, `ClickyInfo` and `ScheduleInfo` are for other programs, `Message` writes a text when the
-//! configuration is read, and `ErrorElement` takes all arguments and is refused.
+//! names ports, `AnnotationInfo` names annotations, `ClickyInfo` and `ScheduleInfo` are for other programs, `Message`
+//! writes a text when the configuration is read, and `ErrorElement` takes all arguments and is refused.
 //!
 //! Source: Click's elements of these names.
 
 use crate::element::click::only::console;
 use crate::graph::{Element, ElementClass, Made};
-use crate::language::{ClassSpec, addresses, ports};
+use crate::language::{ClassSpec, addresses, annotations, ports};
 
 pub(crate) const ADDRESSES: ElementClass = ElementClass {
     spec: ClassSpec::new("AddressInfo", "0/0", "a/a", "x/y"),
@@ -29,6 +29,20 @@ pub(crate) const PORTS: ElementClass = ElementClass {
     configure: |setup| {
         while let Some(arg) = &setup.args.next_of_any() {
             if let Err(words) = ports::add(arg) {
+                setup.args.refuse(arg, &words);
+            }
+        }
+        setup.args.finish()?;
+        Ok(Made::new(|_| Info))
+    },
+};
+
+pub(crate) const ANNOTATIONS: ElementClass = ElementClass {
+    spec: ClassSpec::new("AnnotationInfo", "0/0", "a/a", "x/y"),
+    summary: "names annotations",
+    configure: |setup| {
+        while let Some(arg) = &setup.args.next_of_any() {
+            if let Err(words) = annotations::check(arg) {
                 setup.args.refuse(arg, &words);
             }
         }
@@ -88,6 +102,21 @@ impl Element for Info {}
 #[cfg(test)]
 mod tests {
     use crate::testing::{Rig, World, refused};
+
+    #[test]
+    fn annotations_are_named() {
+        let text = "AnnotationInfo(MARK 5 1, PAIR 46 2, CHECK_OVERLAP MARK PAIR PAINT);
+            FromDevice(a) -> s :: SetAnnoByte(MARK, 9) -> CheckPaint(9, 5) -> ToDevice(b)";
+        let mut rig = Rig::new(&World::new(), text);
+        assert_eq!((rig.receive("a", &[&[7]]).len(), rig.read("s.anno")), (1, "5".into()));
+        let refused = |config| refused(&super::ANNOTATIONS, config);
+        assert!(refused("A 4 2, B 5 1, CHECK_OVERLAP A B").contains("`A` and `B` overlap"));
+        assert!(refused("A 20, CHECK_OVERLAP PAINT A").contains("`PAINT` and `A` overlap"));
+        assert!(refused("CHECK_OVERLAP A").contains("no annotation is called `A`"));
+        assert!(refused("PAINT 4 1").contains("there already"));
+        assert!(refused("A 47 2").contains("bytes 0 to 47"));
+        assert!(refused("A").contains("a name, its first byte"));
+    }
 
     #[test]
     fn ports_are_named() {

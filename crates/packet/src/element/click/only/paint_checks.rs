@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(rig.read("d.count"), "1");
         rig.write("c.color", "4");
         assert_eq!(rig.receive("a", &[&[1]])[0].0, "y");
-        assert!(refused(&SET, "77, 1").contains("PAINT, AGGREGATE and 0 to 31"));
+        assert!(refused(&SET, "77, 1").contains("PAINT, AGGREGATE and 0 to 47"));
         let text = "FromDevice(a) -> SetAnnoByte(5, 9) -> SetAnnoByte(20, 7) -> CheckPaint(9, 5) -> CheckPaint(7) -> ToDevice(x)";
         assert_eq!(Rig::new(&World::new(), text).receive("a", &[&[1]]).len(), 1);
     }

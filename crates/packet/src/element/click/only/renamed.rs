@@ -1,6 +1,6 @@
 //! Classes of Click that are another class under a second name: `Null1` to `Null8`, `DiscardNoFree`, `CheckIPHeader2`, `ICMPPingEncap`,
-//! `EtherVlanEncap`, `SetVlanAnno`, `StripEtherVlanHeader`, `SimpleIdle`, `SimplePrioSched`; and information about a configuration
-//! that nothing here needs: `AlignmentInfo`, `AnnotationInfo`, `DevirtualizeInfo`, `FlowInfo`, `IPFieldInfo`, `IPNameInfo`.
+//! `EtherVlanEncap`, `SetVlanAnno`, `StripEtherVlanHeader`, `SimpleIdle`, `SimplePrioSched`, `Error`; and information about a configuration
+//! that nothing here needs: `AlignmentInfo`, `DevirtualizeInfo`, `FlowInfo`, `IPFieldInfo`, `IPNameInfo`.
 //!
 //! Source: Click's elements of these names.
 
@@ -23,6 +23,7 @@ pub(crate) const NULL6: ElementClass = renamed("Null6", &null::NULL);
 pub(crate) const NULL7: ElementClass = renamed("Null7", &null::NULL);
 pub(crate) const NULL8: ElementClass = renamed("Null8", &null::NULL);
 pub(crate) const DISCARD: ElementClass = renamed("DiscardNoFree", &discard::CLASS);
+pub(crate) const ERROR: ElementClass = renamed("Error", &info::ERROR);
 pub(crate) const CHECK_IP: ElementClass = renamed("CheckIPHeader2", &check_ip_header::CLASS4);
 pub(crate) const PING_ENCAP: ElementClass = renamed("ICMPPingEncap", &encap::ICMP_IP);
 pub(crate) const VLAN_ENCAP: ElementClass = renamed("EtherVlanEncap", &vlan::ETHER_ENCAP);
@@ -31,7 +32,6 @@ pub(crate) const VLAN_STRIP: ElementClass = renamed("StripEtherVlanHeader", &vla
 pub(crate) const IDLE: ElementClass = renamed("SimpleIdle", &idle::CLASS);
 pub(crate) const PRIORITY: ElementClass = renamed("SimplePrioSched", &sched::PRIORITY);
 pub(crate) const ALIGNMENT: ElementClass = renamed("AlignmentInfo", &info::SCHEDULE);
-pub(crate) const ANNOTATION: ElementClass = renamed("AnnotationInfo", &info::SCHEDULE);
 pub(crate) const DEVIRTUALIZE: ElementClass = renamed("DevirtualizeInfo", &info::SCHEDULE);
 pub(crate) const FLOW: ElementClass = renamed("FlowInfo", &info::SCHEDULE);
 pub(crate) const FIELDS: ElementClass = renamed("IPFieldInfo", &info::SCHEDULE);

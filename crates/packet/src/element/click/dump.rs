@@ -9,8 +9,9 @@
 //! the packets that leave ([`super::only::dump_window`]). The kind of packets in a new file is that of `ENCAP` or that
 //! of the `FromDump` that `USE_ENCAP_FROM` names ([`super::only::dump_encap`]). With `FORCE_IP true` packets without an
 //! IPv4 header leave by output 1, or are dropped, and the header of the others is marked. Each packet is in the file of
-//! `ToDump` at once. Differs: what is no regular file is read only where the arguments request it, `-` for standard
-//! input or `SPECIAL true` for a FIFO or a device, as a worker waits for it; `fingerpost click` reads those too.
+//! `ToDump` at once, of longer ones `SNAPLEN` bytes: 2,000 without it, all with 0. Differs: what is no
+//! regular file is read only where the arguments request it, `-` for standard input or `SPECIAL true` for a FIFO or a
+//! device, as a worker waits for it; `fingerpost click` reads those too.
 
 use std::fs::File;
 use std::io;
@@ -251,7 +252,7 @@ pub(crate) const TO: ElementClass = ElementClass {
         let link = Link::read(setup);
         setup.args.finish()?;
         let (longer, nano, link) = (longer?.unwrap_or(true), nano?.unwrap_or(false), link?);
-        let snap_len = snap_len?.filter(|bytes| *bytes > 0).unwrap_or(usize::MAX);
+        let snap_len = most_bytes(snap_len?);
         let name: String = setup.args.read(&file, "FILENAME")?;
         // Not yet emptied: the configuration may be refused for something else.
         let opened = setup.policy.output(&name);
@@ -285,6 +286,14 @@ pub(crate) const TO: ElementClass = ElementClass {
             })))
     },
 };
+
+/// Bytes of each packet that are written: all where the argument is 0.
+fn most_bytes(snap_len: Option<usize>) -> usize {
+    match snap_len.unwrap_or(2000) {
+        0 => usize::MAX,
+        bytes => bytes,
+    }
+}
 
 /// Kind of the packets in the file: that of `ENCAP`, or that of a `FromDump`.
 #[cfg(feature = "click")]
@@ -538,6 +547,11 @@ impl Element for ToDump {
 #[cfg(test)]
 mod tests {
     use crate::testing::{Rig, World};
+
+    #[test]
+    fn a_length_of_zero_is_all_and_none_is_2000() {
+        assert_eq!([None, Some(0), Some(68)].map(super::most_bytes), [2000, usize::MAX, 68]);
+    }
 
     /// A capture file with a frame of 20 bytes at each of these milliseconds, of 60 bytes on the wire.
     fn capture(name: &str, times_ms: &[u32]) -> String {

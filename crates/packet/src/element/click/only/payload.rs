@@ -3,8 +3,8 @@
 //! ends, or cuts them.
 //!
 //! Source: Click's elements of these names. `Pad` without a length makes packets as long as an annotation states that
-//! they were. What is cut off is counted in an annotation. Differs: bytes that `Resize` adds are those that were cut off
-//! there before, or zeros.
+//! they were; from then on there are no more. What is cut off is counted in an annotation. Differs: bytes that `Resize`
+//! adds are those that were cut off there before, or zeros.
 
 use super::annotations::Annotations;
 use super::each::{class, each};
@@ -27,19 +27,16 @@ pub(crate) const PAD: ElementClass = class("Pad", "lengthens short packets with 
     each(move |batch, i| {
         let extra = Annotations::of(batch, i).extra_length as usize;
         let wanted = length.unwrap_or_else(|| batch.frame_len(i) + extra);
-        let missing = wanted.saturating_sub(batch.frame_len(i));
-        if missing == 0 {
-            return;
-        }
         let length = batch.frame_len(i);
-        if !batch.lengthen(i, missing) {
-            return batch.discard(i, DropReason::NoBuffer);
+        let missing = wanted.saturating_sub(length);
+        if missing > 0 {
+            if !batch.lengthen(i, missing) {
+                return batch.discard(i, DropReason::NoBuffer);
+            }
+            batch.bytes_mut(i)[length..].fill(0);
         }
-        batch.bytes_mut(i)[length..].fill(0);
         if extra > 0 {
-            let mut annotations = Annotations::of(batch, i);
-            let rest = extra.saturating_sub(missing);
-            annotations.extra_length = u32::try_from(rest).unwrap_or(0);
+            let annotations = Annotations { extra_length: 0, ..Annotations::of(batch, i) };
             annotations.set(batch, i);
         }
     })
@@ -174,6 +171,15 @@ mod tests {
         assert_eq!((long.frame_len(0), &long.bytes(0)[58..62]), (1500, &[7, 7, 0, 0][..]));
         assert_eq!(run(&PAD, "1793", 0, &[&[7]]).decision(0), Decision::Drop(DropReason::NoBuffer));
         assert_eq!(run(&STORE_DATA, "1, \\<09 08 07>", 0, &[&[1, 2, 3]]).bytes(0), [1, 9, 8]);
+    }
+
+    #[test]
+    fn a_padded_packet_misses_nothing() {
+        for (pads, length) in [("Pad", 9), ("Pad(6) -> Pad", 6), ("Pad(3) -> Pad", 4)] {
+            let text = format!("FromDevice(a) -> Truncate(4) -> {pads} -> ToDevice(b)");
+            let mut rig = Rig::new(&World::new(), &text);
+            assert_eq!(rig.receive("a", &[&[7; 9]])[0].1.len(), length, "{pads}");
+        }
     }
 
     #[test]

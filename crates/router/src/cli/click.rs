@@ -47,7 +47,7 @@ struct Arguments {
     /// The configuration itself
     #[arg(short, long, value_name = "TEXT")]
     expression: Option<String>,
-    /// Print this read handler at the end; ELEMENT may be a pattern with `*` and `?`, or a class
+    /// Print this read handler at the end; ELEMENT may be a pattern (`*`, `?`, `[]`), or a class
     #[arg(short, long, value_name = "[ELEMENT.]HANDLER")]
     handler: Vec<String>,
     /// Read this handler at the end: a number is the exit code, `true` 0 and `false` 1
@@ -209,7 +209,7 @@ fn exit_code(handlers: &Handlers, name: &str) -> Result<i32, Failure> {
     })
 }
 
-/// Whether a name fits a pattern, in which `*` stands for any letters and `?` for one.
+/// Whether a name fits a pattern, in which `*` stands for any letters, `?` for one, and `[a-c]` or `[^a-c]` for one of some.
 fn fits(pattern: &[u8], name: &[u8]) -> bool {
     match (pattern.split_first(), name.split_first()) {
         (None, None) => true,
@@ -217,8 +217,32 @@ fn fits(pattern: &[u8], name: &[u8]) -> bool {
             fits(rest, name) || name.split_first().is_some_and(|(_, after)| fits(pattern, after))
         }
         (Some((b'?', rest)), Some((_, after))) => fits(rest, after),
+        (Some((b'[', rest)), Some((letter, after))) if set_of(rest).is_some() => set_of(rest)
+            .is_some_and(|(letters, without, rest)| {
+                is_of(letters, *letter) != without && fits(rest, after)
+            }),
         (Some((letter, rest)), Some((found, after))) => letter == found && fits(rest, after),
         _ => false,
+    }
+}
+
+/// Letters in brackets, behind whose `[` a pattern begins, whether they are those that do not fit, and what follows.
+fn set_of(pattern: &[u8]) -> Option<(&[u8], bool, &[u8])> {
+    let (without, letters) = match pattern {
+        [b'^' | b'!', rest @ ..] => (true, rest),
+        _ => (false, pattern),
+    };
+    // A first `]` is one of them.
+    let end = letters.iter().skip(1).position(|letter| *letter == b']')? + 1;
+    Some((&letters[..end], without, &letters[end + 1..]))
+}
+
+/// Whether a letter is one of these, or in a range of them.
+fn is_of(letters: &[u8], letter: u8) -> bool {
+    match letters {
+        [first, b'-', last, rest @ ..] => (*first..=*last).contains(&letter) || is_of(rest, letter),
+        [one, rest @ ..] => *one == letter || is_of(rest, letter),
+        [] => false,
     }
 }
 
@@ -239,7 +263,7 @@ fn print_handlers(handlers: &Handlers, names: &[String]) -> Result<(), Failure> 
     for name in names {
         let elements = handlers.configuration().elements();
         let (element, own) = name.rsplit_once('.').unwrap_or(("", name));
-        let is_pattern = element.contains(['*', '?']);
+        let is_pattern = element.contains(['*', '?', '[']);
         let is_element = elements.iter().any(|known| *known.name == *element);
         let is_class = elements.iter().any(|known| known.class.name == element);
         if !is_pattern && (is_element || !is_class) {
@@ -285,6 +309,15 @@ mod tests {
     fn patterns_fit_names() {
         let fits = |pattern: &str, name: &str| fits(pattern.as_bytes(), name.as_bytes());
         assert!(fits("*", "") && fits("*", "a/b") && fits("c*n?", "count") && fits("c", "c"));
+        assert!(
+            fits("c[12]", "c2") && fits("c[a-c-]x", "c-x") && fits("[]a]", "]") && fits("[a", "[a")
+        );
+        assert!(
+            fits("c[^12]", "c3")
+                && !fits("c[!1-3]", "c2")
+                && !fits("c[12]", "c")
+                && !fits("c[12]", "c3")
+        );
         assert!(!fits("c?", "c") && !fits("", "c") && !fits("*x", "xy") && !fits("c", "cc"));
     }
 }

@@ -372,7 +372,7 @@ fn the_click_command_reads_large_packets_from_any_file() {
     assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
     for input in [&from, &fifo] {
         let to = folder.path("to");
-        let text = format!("FromDump({input}, STOP true) -> Queue -> ToDump({to})");
+        let text = format!("FromDump({input}, STOP true) -> Queue -> ToDump({to}, SNAPLEN 0)");
         let mut child = fingerpost(&["click", "-e", &text]).spawn().unwrap();
         if *input == fifo {
             fs::write(&fifo, capture(&frames)).unwrap();

@@ -158,6 +158,9 @@ impl Cutter {
             let word = flags | if more { MORE_FRAGMENTS } else { 0 } | at;
             finish(bytes, network, word);
             next.meta = packet.meta;
+            if next.meta.annotated {
+                packet.copy_annotations(&mut next);
+            }
             self.later.push(next);
         }
         // Nothing can fail any more.

@@ -62,6 +62,20 @@ impl Packet {
     pub fn annotations_mut(&mut self) -> Option<&mut [u8; ANNOTATION_BYTES]> {
         write(&self.pool, &mut self.slot, &mut self.meta.annotated)
     }
+
+    /// Gives another packet, which has the metadata of this one, its annotations.
+    pub(crate) fn copy_annotations(&self, copy: &mut Self) {
+        give(self.annotations(), copy);
+    }
+}
+
+fn give(from: Option<&[u8; ANNOTATION_BYTES]>, copy: &mut Packet) {
+    copy.meta.annotated = false;
+    if let Some(bytes) = from
+        && let Some(to) = copy.annotations_mut()
+    {
+        *to = *bytes;
+    }
 }
 
 impl Batch {
@@ -77,12 +91,7 @@ impl Batch {
 
     /// Gives a copy of packet `i` its annotations.
     pub(super) fn copy_annotations(&self, i: usize, copy: &mut Packet) {
-        copy.meta.annotated = false;
-        if let Some(bytes) = self.annotations(i)
-            && let Some(to) = copy.annotations_mut()
-        {
-            *to = *bytes;
-        }
+        give(self.annotations(i), copy);
     }
 }
 

@@ -67,16 +67,25 @@ pub(crate) const PACKET_TYPE: ElementClass =
 /// Congestion experienced.
 const CE: u8 = 3;
 
+const ECN_WORDS: &str = "ECN: no, ect1 or ECT(1), ect2 or ECT(0), ce or CE, as 0 to 3";
+
+/// The two bits of congestion by their names: `ect2` of Click is ECT(0) of RFC 3168.
+fn ecn_of(text: &str) -> Option<u8> {
+    Some(match text {
+        "no" | "not-ect" | "0" => 0,
+        "ect1" | "ECT(1)" | "ecn_capable1" | "1" => 1,
+        "ect2" | "ECT(0)" | "ect0" | "ecn_capable2" | "2" => 2,
+        "ce" | "CE" | "3" => CE,
+        _ => return None,
+    })
+}
+
 pub(crate) const SET_ECN: ElementClass =
     class("SetIPECN", "sets the bits of congestion of IPv4 packets", |setup| {
         let arg = setup.args.positional_arg("ECN")?;
         setup.args.finish()?;
-        let ecn = match arg.raw() {
-            "no" | "not-ect" | "0" => 0,
-            "ect1" | "ecn_capable1" | "1" => 1,
-            "ect2" | "ect0" | "ecn_capable2" | "2" => 2,
-            "ce" | "3" => CE,
-            _ => return Err(setup.args.refuse(&arg, "ECN: no, ect1, ect2 or ce, as 0 to 3")),
+        let Some(ecn) = ecn_of(arg.raw()) else {
+            return Err(setup.args.refuse(&arg, ECN_WORDS));
         };
         let ecn = Setting::<u8>::new(ecn);
         let shown = ecn.clone();
@@ -148,10 +157,29 @@ mod tests {
     }
 
     #[test]
+    fn fragments_have_the_marks_of_their_packet() {
+        let text = "FromDevice(a) -> MarkIPHeader(14) -> SetAnnoByte(5, 9) -> f :: IPFragmenter(100) -> c :: CheckPaint(9, 5)
+            -> ToDevice(marked); c [1] -> ToDevice(other); FromDevice(b) -> MarkIPHeader(14) -> f";
+        let mut rig = Rig::new(&World::new(), text);
+        let frame = frame_v4("10.0.0.1", "10.0.0.2", 64, 17, &[0; 200]);
+        // Frames come again, with what the packet before had.
+        for _ in 0..9 {
+            for (from, to) in [("a", "marked"), ("b", "other")] {
+                let sent = rig.receive(from, &[&frame]);
+                assert!(sent.len() == 3 && sent.iter().all(|(sent, _)| sent == to), "{sent:?}");
+            }
+        }
+    }
+
+    #[test]
     fn congestion_is_marked() {
         let frame = frame_v4("10.0.0.1", "10.0.0.2", 64, 17, &[0; 8]);
         let batch = run(&SET_ECN, "ect2", 14, &[&frame]);
         assert_eq!((batch.bytes(0)[15], checksum(&batch.bytes(0)[14..34])), (2, 0));
+        for (name, ecn) in [("no", 0), ("ECT(1)", 1), ("ECT(0)", 2), ("CE", 3)] {
+            assert_eq!(run(&SET_ECN, name, 14, &[&frame]).bytes(0)[15], ecn, "{name}");
+        }
+        assert!(refused(&SET_ECN, "ECT(2)").contains("ECT(0)"));
         let capable = batch.bytes(0).to_vec();
         let batch = run(&MARK_CE, "", 14, &[&frame, &capable]);
         assert_eq!(batch.decision(0), Decision::Drop(DropReason::Discarded));

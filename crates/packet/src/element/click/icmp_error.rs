@@ -44,8 +44,11 @@ pub(crate) const CLASS4: ElementClass = ElementClass {
         // What every host takes (RFC 1812, 4.3.2.3).
         let about = About::read(setup, 576);
         let fix = setup.args.keyword("SET_FIX_ANNO");
+        // As Click's manual has it.
+        let fix_by_manual = setup.args.keyword("USE_FIX_ANNO");
         setup.args.finish()?;
         let (kind, about) = (kind?, about?);
+        let fix = fix.and_then(|fix| Ok(fix.or(fix_by_manual?)));
         let bad: Vec<_> = bad
             .iter()
             .flat_map(Arg::words)
@@ -99,7 +102,10 @@ const fn spec(name: &'static str) -> ClassSpec {
     ClassSpec::new(name, "1/1", "h/h", "x/x")
 }
 
-const V4_TYPES: &[u8] = &[V4_UNREACHABLE, V4_REDIRECT, V4_TIME_EXCEEDED, V4_PARAMETER];
+/// An error that routers send no more (RFC 6633), and a graph may.
+const V4_QUENCH: u8 = 4;
+
+const V4_TYPES: &[u8] = &[V4_UNREACHABLE, V4_QUENCH, V4_REDIRECT, V4_TIME_EXCEEDED, V4_PARAMETER];
 const V6_TYPES: &[u8] = &[V6_UNREACHABLE, V6_TOO_BIG, V6_TIME_EXCEEDED, V6_PARAMETER];
 
 /// TTL of errors, in Click.
@@ -120,16 +126,21 @@ pub(crate) fn v4_codes(kind: u8) -> &'static Names {
             ("srcroutefail", 5),
             ("netunknown", 6),
             ("hostunknown", 7),
+            ("isolated", 8),
             ("hostisolated", 8),
             ("netprohibited", 9),
             ("hostprohibited", 10),
+            ("tosnet", 11),
             ("nettos", 11),
+            ("toshost", 12),
             ("hosttos", 12),
             ("filterprohibited", 13),
             ("hostprecedence", 14),
             ("precedencecutoff", 15),
         ],
-        V4_REDIRECT => &[("net", 0), ("host", 1), ("nettos", 2), ("hosttos", 3)],
+        V4_REDIRECT => {
+            &[("net", 0), ("host", 1), ("tosnet", 2), ("nettos", 2), ("toshost", 3), ("hosttos", 3)]
+        }
         V4_TIME_EXCEEDED => &[("transit", 0), ("reassembly", 1)],
         V4_PARAMETER => &[("erroratptr", 0), ("missingopt", 1), ("length", 2)],
         _ => &[],
@@ -488,6 +499,9 @@ mod tests {
             ("unreachable, needfrag", Cause::TooBig(1400), "3/4 mtu 1400", DropReason::TooBig),
             ("unreachable, 4, PMTU 576", Cause::TtlExpired, "3/4 mtu 576", DropReason::TooBig),
             ("parameterproblem", Cause::BadOption(22), "12/0 ptr 22", DropReason::BadOption),
+            ("sourcequench, USE_FIX_ANNO true", Cause::TtlExpired, "4/0", DropReason::Discarded),
+            ("unreachable, isolated", Cause::TtlExpired, "3/8", DropReason::Unreachable),
+            ("unreachable, toshost", Cause::TtlExpired, "3/12", DropReason::Unreachable),
         ];
         for (config, cause, message, reason) in cases {
             let mut stage = Stage::default();
@@ -574,6 +588,9 @@ mod tests {
     fn a_redirect_names_the_gateway() {
         let stage = &mut Stage::default();
         let gateways = |left: &Option<Left>| left.as_ref().map(|l| l.frame[20..28].to_vec());
+        let by_manual = answer(stage, &CLASS4, "1.0.0.1, 11, USE_FIX_ANNO false", UDP, |_| {});
+        assert_eq!(by_manual.unwrap().meta.flags, FLAG_GENERATED);
+        assert_eq!(stage.drops(), [(DropReason::TtlExpired, 1)]);
         let config = "10.1.0.1, redirect, host, SET_FIX_ANNO false";
         // Both in 10.1.0.0/24 of the port.
         let text = UDP.replace("192.0.2.9", "10.1.0.77");

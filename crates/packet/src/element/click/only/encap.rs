@@ -2,14 +2,15 @@
 //! `ICMPIPEncap(SRC, DST)`.
 //!
 //! Source: Click's elements of these names. The TTL is 250 (`TTL`), the type of service that of `TOS` or `DSCP`; each
-//! packet has an identification of its own. `DST_ANNO` in the place of `DST` is the destination that the packet's annotation
-//! has. `CHECKSUM false` leaves the checksum of UDP out. The network header is the
-//! new one.
+//! packet has an identification of its own. `ECT` (`true`, or 2 for the other value) and `CE` set the bits of
+//! congestion. `DST_ANNO` in the place of `DST` is the destination that the packet's annotation has. `CHECKSUM false`
+//! leaves the checksum of UDP out. The network header is the new one.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use crate::element::click::front::grow;
+use crate::element::click::icmp_error::v4_codes;
 use crate::element::click::only::address_anno::gone_by;
 use crate::element::click::only::checksums::fill_checksums;
 use crate::element::support::setting::Setting;
@@ -17,7 +18,7 @@ use crate::filter::names::{ICMP_TYPES, Port, number, protocol};
 use crate::frame::wire::icmp::PROTOCOL_ICMP;
 use crate::frame::wire::protocol::UDP;
 use crate::frame::{Batch, Hop};
-use crate::graph::{Context, Element, ElementClass, Made, Setup};
+use crate::graph::{Context, Element, ElementClass, LiveArg, Made, Setup};
 use crate::handler::Handler;
 use crate::language::{ClassSpec, ConfigError, Value};
 use crate::route_table::gateways::Gateways;
@@ -52,7 +53,13 @@ pub(crate) const UDP_IP: ElementClass = ElementClass {
         setup.args.finish()?;
         let ports = Some([Setting::new(sport?), Setting::new(dport?)]);
         let checksum = checksum?.unwrap_or(true);
-        made(Header { protocol: UDP, ..header? }, src?, dst?, (vec![0; 8], ports), checksum)
+        let header = Header { protocol: UDP, ..header? };
+        Ok(made(header, src?, dst?, (vec![0; 8], ports), checksum)?.live(&[
+            LiveArg { handler: "src", keyword: "SRC" },
+            LiveArg { handler: "sport", keyword: "SPORT" },
+            LiveArg { handler: "dst", keyword: "DST" },
+            LiveArg { handler: "dport", keyword: "DPORT" },
+        ]))
     },
 };
 
@@ -63,7 +70,7 @@ pub(crate) const ICMP_IP: ElementClass = ElementClass {
         let src = setup.args.positional::<Ipv4Addr>("SRC");
         let dst = destination(setup);
         let kind = setup.args.optional_arg("TYPE")?;
-        let code = setup.args.optional::<u8>("CODE");
+        let code = setup.args.optional_arg("CODE")?;
         let id = setup.args.keyword::<u16>("IDENTIFIER");
         let seq = setup.args.keyword::<u16>("SEQUENCE");
         let header = Header::read(setup);
@@ -79,11 +86,24 @@ pub(crate) const ICMP_IP: ElementClass = ElementClass {
                 }
             }
         };
-        let mut icmp = vec![kind, code?.unwrap_or(0), 0, 0];
+        let code = match code {
+            None => 0,
+            Some(arg) => match code_of(kind, arg.raw()) {
+                Some(code) => code,
+                None => return Err(setup.args.refuse(&arg, "CODE: no code of this type")),
+            },
+        };
+        let mut icmp = vec![kind, code, 0, 0];
         icmp.extend([id?.unwrap_or(0), seq?.unwrap_or(0)].map(u16::to_be_bytes).concat());
         made(Header { protocol: PROTOCOL_ICMP, ..header? }, src?, dst?, (icmp, None), true)
     },
 };
+
+/// Code of a type of ICMP, a name or a number.
+fn code_of(kind: u8, text: &str) -> Option<u8> {
+    let named = number(v4_codes(kind), text).and_then(|number| u8::try_from(number).ok());
+    named.or_else(|| u8::read(text).ok())
+}
 
 const fn spec(name: &'static str) -> ClassSpec {
     ClassSpec::new(name, "1/1", "a/a", "x/x")
@@ -104,22 +124,49 @@ impl Header {
     fn read(setup: &mut Setup<'_>) -> Result<Self, ConfigError> {
         let ttl = setup.args.keyword("TTL");
         let tos = setup.args.keyword::<u8>("TOS");
-        let dscp = setup.args.keyword::<u8>("DSCP");
+        let dscp = setup.args.keyword::<Dscp>("DSCP");
         let df = setup.args.keyword("DF");
-        let ect = setup.args.keyword::<bool>("ECT");
+        let ect = setup.args.keyword::<Ect>("ECT");
         let ce = setup.args.keyword::<bool>("CE");
-        let congestion = match (ect?.unwrap_or(false), ce?.unwrap_or(false)) {
-            (_, true) => 3,
-            (true, false) => 2,
-            (false, false) => 0,
+        let (tos, dscp, ect, ce) = (tos?, dscp?, ect?, ce?);
+        if tos.is_some() && (dscp.is_some() || ect.is_some() || ce.is_some()) {
+            return Err(setup
+                .args
+                .refuse_all("give TOS, or DSCP, ECT and CE, which are parts of it"));
+        }
+        let congestion = match ce {
+            Some(true) => 3,
+            _ => ect.map_or(0, |ect| ect.0),
         };
-        let (tos, dscp) = (tos?, dscp?.map(|dscp| dscp << 2));
+        let dscp = dscp.map(|dscp| dscp.0 << 2);
         Ok(Self {
             protocol: 0,
             ttl: ttl?.unwrap_or(TTL),
             tos: tos.or(dscp).unwrap_or(0) | congestion,
             dont_fragment: df?.unwrap_or(false),
         })
+    }
+}
+
+/// Differentiated services code point.
+struct Dscp(u8);
+
+impl Value for Dscp {
+    fn read(text: &str) -> Result<Self, String> {
+        let dscp = u8::read(text).ok().filter(|&dscp| dscp < 64);
+        dscp.map(Self).ok_or_else(|| "no DSCP: 0 to 63".into())
+    }
+}
+
+/// The bits of a transport that knows of congestion: of its two values the first is `true`.
+struct Ect(u8);
+
+impl Value for Ect {
+    fn read(text: &str) -> Result<Self, String> {
+        match text {
+            "2" => Ok(Self(2)),
+            _ => bool::read(text).map(|on| Self(on.into())),
+        }
     }
 }
 
@@ -256,14 +303,38 @@ mod tests {
         let batch = run(&ICMP_IP, "1.0.0.1, 2.0.0.2, TYPE 3, CODE 1", 0, &[&[9, 8]]);
         assert_eq!((batch.frame_len(0), &batch.bytes(0)[20..22]), (30, &[3, 1][..]));
         assert_eq!(checksum(&batch.bytes(0)[20..]), 0);
+        for (config, code) in [("unreachable, port", 3), ("redirect, tosnet", 2), ("11, 1", 1)] {
+            let batch = run(&ICMP_IP, &format!("1.0.0.1, 2.0.0.2, {config}"), 0, &[&[9, 8]]);
+            assert_eq!(batch.bytes(0)[21], code, "{config}");
+        }
+        assert!(refused(&ICMP_IP, "1.0.0.1, 2.0.0.2, echo, port").contains("no code of this type"));
         let text = "FromDevice(a) -> u :: UDPIPEncap(1.0.0.1, 7, 2.0.0.2, 9, ECT true) -> CheckIPHeader -> CheckUDPHeader -> ToDevice(b)";
         let mut rig = Rig::new(&World::new(), text);
         rig.write("u.dport", "258");
         let sent = &rig.receive("a", &[&[9, 8]])[0].1;
         assert_eq!(
             (sent[1], &sent[20..24], rig.read("u.sport")),
-            (2, &[0, 7, 1, 2][..], "7".into())
+            (1, &[0, 7, 1, 2][..], "7".into())
         );
+        rig.write("u.config", "1.0.0.3, 8, 2.0.0.4, 9, ECT true");
+        let sent = &rig.receive("a", &[&[9, 8]])[0].1;
+        assert_eq!(sent[12..24], [1, 0, 0, 3, 2, 0, 0, 4, 0, 8, 0, 9]);
+        for (config, tos) in [
+            ("", 0),
+            ("ECT false", 0),
+            ("ECT true", 1),
+            ("ECT 2, DSCP 10", 42),
+            ("CE true, ECT true", 3),
+            ("TOS 37", 37),
+        ] {
+            let batch = run(&IP, &format!("tcp, 1.0.0.1, 2.0.0.2, {config}"), 0, &[&[9, 8]]);
+            assert_eq!(batch.bytes(0)[1], tos, "{config}");
+        }
+        for rest in ["DSCP 1", "ECT false", "CE true"] {
+            let words = refused(&IP, &format!("tcp, 1.0.0.1, 2.0.0.2, TOS 1, {rest}"));
+            assert!(words.contains("parts of it"), "{words}");
+        }
+        assert!(refused(&IP, "tcp, 1.0.0.1, 2.0.0.2, DSCP 64").contains("0 to 63"));
         assert!(refused(&IP, "x, 1.0.0.1, 2.0.0.2").contains("`x` is no protocol"));
     }
 

@@ -1,10 +1,10 @@
 //! IPv6 by the names that Click has: `IP6NDSolicitor`, `IP6NDAdvertiser`, `LookupIP6Route` and `SetIP6DSCP` are
 //! elements of ours under another name; `IP6Print` writes packets in words, `IP6Mirror` swaps their ends, `IP6Encap`
-//! and `UDPIP6Encap` put headers before them.
+//! and `UDPIP6Encap` put headers before them, to the address that a packet's annotation has where `DST` is `DST_ANNO`.
 //!
 //! Source: Click's elements of these names.
 
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -18,10 +18,11 @@ use crate::filter::names::{Port, protocol};
 use crate::frame::wire::checksum::pseudo_v6;
 use crate::frame::wire::protocol::{TCP, UDP};
 use crate::frame::wire::{IP6_BYTES, Ip6, Ip6Mut};
-use crate::frame::{DropReason, Hop};
-use crate::graph::{ElementClass, Made};
+use crate::frame::{Batch, DropReason, Hop};
+use crate::graph::{ElementClass, Made, Setup};
 use crate::handler::Handler;
 use crate::language::ConfigError;
+use crate::route_table::gateways::Gateways;
 
 pub(crate) const SOLICITOR: ElementClass = renamed("IP6NDSolicitor", &nd_solicitor::CLASS);
 pub(crate) const ADVERTISER: ElementClass = renamed("IP6NDAdvertiser", &nd_advertiser::CLASS);
@@ -95,41 +96,43 @@ pub(crate) const ENCAP: ElementClass =
     class("IP6Encap", "puts an IPv6 header before packets", |setup| {
         let kind = setup.args.positional_arg("PROTO")?;
         let src = setup.args.positional::<Ipv6Addr>("SRC");
-        let dst = setup.args.positional::<Ipv6Addr>("DST");
+        let dst = Destination::read(setup);
         let hops = setup.args.keyword::<u8>("HLIM");
         let class = setup.args.keyword::<u8>("CLASS");
         setup.args.finish()?;
         let Some(protocol) = protocol(kind.raw()) else {
             return Err(setup.args.refuse(&kind, "PROTO: no protocol"));
         };
-        let ends = [Addr6::new(src?), Addr6::new(dst?)];
+        let (src, dst) = (Addr6::new(src?), dst?);
         let header = header(protocol, hops?.unwrap_or(HOPS), class?.unwrap_or(0));
-        let each = ends.clone();
+        let each = src.clone();
         let made = encap(
-            move |packet, length| {
+            &dst,
+            move |packet, length, dst| {
                 packet[..IP6_BYTES].copy_from_slice(&header);
-                put_ends(packet, &each, length);
+                put_ends(packet, [each.get(), dst], length);
             },
             40,
         )?;
-        Ok(ends_handled(made, &ends))
+        Ok(dst.handled(src.handled(made, "src")))
     });
 
 pub(crate) const UDP_ENCAP: ElementClass =
     class("UDPIP6Encap", "puts an IPv6 and a UDP header before packets", |setup| {
         let src = setup.args.positional::<Ipv6Addr>("SRC");
         let sport = setup.args.positional::<Port>("SPORT");
-        let dst = setup.args.positional::<Ipv6Addr>("DST");
+        let dst = Destination::read(setup);
         let dport = setup.args.positional::<Port>("DPORT");
         setup.args.finish()?;
-        let ends = [Addr6::new(src?), Addr6::new(dst?)];
+        let (src, dst) = (Addr6::new(src?), dst?);
         let ports = [Setting::new(sport?), Setting::new(dport?)];
         let header = header(UDP, HOPS, 0);
-        let (each, each_port) = (ends.clone(), ports.clone());
+        let (each, each_port) = (src.clone(), ports.clone());
         let made = encap(
-            move |packet, length| {
+            &dst,
+            move |packet, length, dst| {
                 packet[..IP6_BYTES].copy_from_slice(&header);
-                let [src, dst] = put_ends(packet, &each, length);
+                let [src, dst] = put_ends(packet, [each.get(), dst], length);
                 let udp = &mut packet[IP6_BYTES..];
                 for (bytes, port) in udp.chunks_exact_mut(2).zip(&each_port) {
                     bytes.copy_from_slice(&port.get().0.to_be_bytes());
@@ -142,7 +145,8 @@ pub(crate) const UDP_ENCAP: ElementClass =
             48,
         )?;
         let [sport, dport] = ports;
-        Ok(dport.handled(sport.handled(ends_handled(made, &ends), "sport"), "dport"))
+        let made = dst.handled(src.handled(made, "src"));
+        Ok(dport.handled(sport.handled(made, "sport"), "dport"))
     });
 
 /// An address that a handler changes. Relaxed: a packet may have the halves of two addresses while it is changed.
@@ -167,18 +171,60 @@ impl Addr6 {
         let [high, low] = self.0.each_ref().map(|word| u128::from(word.load(Relaxed)));
         high << 64 | low
     }
-}
 
-/// Adds the handlers that read and write source and destination.
-fn ends_handled(made: Made, ends: &[Addr6; 2]) -> Made {
-    ["src", "dst"].into_iter().zip(ends).fold(made, |made, (name, addr)| {
-        let (shown, set) = (addr.clone(), addr.clone());
+    /// Adds the handlers that read and write it.
+    fn handled(&self, made: Made, name: &'static str) -> Made {
+        let (shown, set) = (self.clone(), self.clone());
         made.handler(Handler::read(name, move || Ipv6Addr::from_bits(shown.get()).to_string()))
             .handler(Handler::write(name, move |text| {
                 set.set(value(text)?);
                 Ok(())
             }))
-    })
+    }
+}
+
+/// Where packets go.
+#[derive(Clone)]
+enum Destination {
+    /// All to this address.
+    Fixed(Addr6),
+    /// Each to the address of its annotation.
+    Annotation(Arc<Gateways>),
+}
+
+const DST_ANNO: &str = "DST_ANNO";
+
+impl Destination {
+    fn read(setup: &mut Setup<'_>) -> Result<Self, ConfigError> {
+        let arg = setup.args.positional_arg("DST")?;
+        match arg.raw() {
+            DST_ANNO => Ok(Self::Annotation(setup.gateways.clone())),
+            _ => setup.args.read(&arg, "DST").map(|addr| Self::Fixed(Addr6::new(addr))),
+        }
+    }
+
+    /// That of packet `i`: of one without an IPv6 address, the unspecified one.
+    fn of(&self, batch: &Batch, i: usize) -> u128 {
+        let gateways = match self {
+            Self::Fixed(addr) => return addr.get(),
+            Self::Annotation(gateways) => gateways,
+        };
+        let meta = batch.meta()[i];
+        match gateways.get(meta.hop.gateway()) {
+            Some(IpAddr::V6(addr)) => addr.to_bits(),
+            Some(IpAddr::V4(_)) => 0,
+            None => Ip6::at(batch.bytes(i), meta.network.into())
+                .filter(|ip| ip.version() == 6)
+                .map_or(0, Ip6::dst),
+        }
+    }
+
+    fn handled(&self, made: Made) -> Made {
+        match self {
+            Self::Fixed(addr) => addr.handled(made, "dst"),
+            Self::Annotation(_) => made.handler(Handler::read("dst", || DST_ANNO.to_owned())),
+        }
+    }
 }
 
 /// Hop limit of packets, in Click.
@@ -195,8 +241,7 @@ fn header(protocol: u8, hops: u8, class: u8) -> [u8; IP6_BYTES] {
 }
 
 /// Writes addresses and length; what the addresses are.
-fn put_ends(packet: &mut [u8], ends: &[Addr6; 2], length: u16) -> [[u8; 16]; 2] {
-    let [src, dst] = ends.each_ref().map(Addr6::get);
+fn put_ends(packet: &mut [u8], [src, dst]: [u128; 2], length: u16) -> [[u8; 16]; 2] {
     if let Some(mut header) = Ip6Mut::at(packet, 0) {
         header.set_src(src);
         header.set_dst(dst);
@@ -207,14 +252,17 @@ fn put_ends(packet: &mut [u8], ends: &[Addr6; 2], length: u16) -> [[u8; 16]; 2] 
 
 /// Grows packets by so many bytes, and writes headers there.
 fn encap(
-    write: impl Fn(&mut [u8], u16) + Clone + Send + Sync + 'static,
+    dst: &Destination,
+    write: impl Fn(&mut [u8], u16, u128) + Clone + Send + Sync + 'static,
     bytes: u8,
 ) -> Result<Made, ConfigError> {
+    let dst = dst.clone();
     each(move |batch, i| {
+        let dst = dst.of(batch, i);
         if grow(batch, i, bytes) {
             let packet = batch.bytes_mut(i);
             let length = u16::try_from(packet.len() - IP6_BYTES).unwrap_or(u16::MAX);
-            write(packet, length);
+            write(packet, length, dst);
             let meta = &mut batch.meta_mut()[i];
             (meta.network, meta.hop) = (0, Hop::NONE);
         }
@@ -265,6 +313,23 @@ mod tests {
         assert_eq!((src[15], sent[0].1[43]), (7, 10));
         assert_eq!(pseudo_v6(&src, &dst, UDP, 12).bytes(&sent[0].1[40..]).finish(), 0);
         assert_eq!(rig.receive("b", &[&[1]])[0].1[39], 8);
+    }
+
+    #[test]
+    fn destinations_are_those_of_annotations() {
+        for encap in ["IP6Encap(4, fe80::1, DST_ANNO)", "UDPIP6Encap(fe80::1, 1, DST_ANNO, 5)"] {
+            let text =
+                format!("FromDevice(a) -> SetIP6Address(fe80::77) -> e :: {encap} -> ToDevice(b)");
+            let mut rig = crate::testing::Rig::new(&crate::testing::World::new(), &text);
+            let sent = rig.receive("a", &[&[9, 8]]);
+            let ip = Ip6::at(&sent[0].1, 0).unwrap();
+            assert_eq!(ip.dst(), "fe80::77".parse::<Ipv6Addr>().unwrap().to_bits(), "{encap}");
+            assert_eq!(rig.read("e.dst"), "DST_ANNO");
+            assert!(rig.handlers.write("e.dst", "::1").is_err(), "it would have no effect");
+        }
+        let inner = frame_v6("fe80::1", "fe80::2", 64, 17, &[1, 2]);
+        let batch = run(&ENCAP, "41, fe80::5, DST_ANNO", 14, &[&inner]);
+        assert_eq!(Ip6::at(batch.bytes(0), 0).unwrap().dst() as u8, 2, "that of its own header");
     }
 
     #[test]

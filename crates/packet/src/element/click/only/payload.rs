@@ -3,8 +3,10 @@
 //! ends, or cuts them.
 //!
 //! Source: Click's elements of these names. `Pad` without a length makes packets as long as an annotation states that
-//! they were; from then on there are no more. What is cut off is counted in an annotation. Differs: bytes that `Resize`
-//! adds are those that were cut off there before, or zeros.
+//! they were; from then on there are no more. What is cut off is counted in an annotation, unless `EXTRA_LENGTH false` is
+//! given. The payload that is cut to `LENGTH` (0) is that behind the transport header, with `TRANSPORT false` that behind
+//! the IPv4 header; of packets of other protocols it is all. Differs: bytes that `Resize` adds are those that were cut
+//! off there before, or zeros.
 
 use super::annotations::Annotations;
 use super::each::{class, each};
@@ -71,27 +73,31 @@ pub(crate) const ERASE: ElementClass =
 
 pub(crate) const TRUNCATE: ElementClass =
     class("TruncateIPPayload", "cuts what is behind the headers of IPv4 packets", |setup| {
-        let length = setup.args.positional::<usize>("LENGTH");
+        let length = setup.args.optional::<usize>("LENGTH");
+        let transport = setup.args.optional("TRANSPORT");
         let extra = setup.args.keyword("EXTRA_LENGTH");
-        let transport = setup.args.keyword("TRANSPORT");
         setup.args.finish()?;
-        let (length, extra) = (length?, extra?.unwrap_or(true));
-        let transport = transport?.unwrap_or(false);
+        let (length, extra) = (length?.unwrap_or(0), extra?.unwrap_or(true));
+        let transport = transport?.unwrap_or(true);
         each(move |batch, i| {
             let network = usize::from(batch.meta()[i].network);
             let seen = Seen::bare(batch.bytes(i), network);
-            let Some(ip) = seen.ip() else { return };
-            let payload = match transport {
-                true => seen.payload().map_or(0, <[u8]>::len),
-                false => ip.len() - (usize::from(ip[0] & 15) * 4).min(ip.len()),
+            let (payload, end) = match seen.ip() {
+                Some(_) if transport => (seen.payload().map_or(0, <[u8]>::len), network),
+                Some(ip) => (ip.len() - (usize::from(ip[0] & 15) * 4).min(ip.len()), network),
+                // Of what is no IPv4 packet all is payload.
+                None => (batch.frame_len(i), 0),
             };
             if payload <= length {
                 return;
             }
-            let (end, cut) = (network + ip.len() - (payload - length), payload - length);
-            batch.truncate(i, end);
-            if let Some(mut header) = Ip4Mut::at(batch.bytes_mut(i), network)
+            let cut = payload - length;
+            let whole = seen.ip().map_or(payload, <[u8]>::len);
+            let is_ip = seen.ip().is_some();
+            batch.truncate(i, end + whole - cut);
+            if is_ip
                 && !extra
+                && let Some(mut header) = Ip4Mut::at(batch.bytes_mut(i), network)
             {
                 let total = header.view().total_len().saturating_sub(cut);
                 header.set_total_len(u16::try_from(total).unwrap_or(u16::MAX));
@@ -219,14 +225,19 @@ mod tests {
         let batch = run(&ERASE, "", 14, &[&frame, &frame[..20]]);
         assert_eq!((&batch.bytes(0)[42..], batch.bytes(0)[41]), (&[0; 4][..], 1));
         assert_eq!(run(&ERASE, "", 14, &[&frame[..9]]).bytes(0), &frame[..9]);
+        let batch = run(&TRUNCATE, "", 14, &[&frame, &[7; 30]]);
+        let cut = [0, 1].map(|i| Annotations::of(&batch, i).extra_length);
+        assert_eq!((batch.frame_len(0), batch.frame_len(1), cut), (42, 0, [4, 30]));
+        assert_eq!(batch.bytes(0)[17], 32, "the header states what the packet was");
+        assert_eq!(run(&TRUNCATE, "9, false", 14, &[&frame]).frame_len(0), 43);
         let batch = run(&TRUNCATE, "1, TRANSPORT true", 14, &[&frame]);
         assert_eq!((batch.frame_len(0), Annotations::of(&batch, 0).extra_length), (43, 3));
-        let batch = run(&TRUNCATE, "10, EXTRA_LENGTH false", 14, &[&frame]);
+        let batch = run(&TRUNCATE, "10, false, EXTRA_LENGTH false", 14, &[&frame]);
         assert_eq!((batch.frame_len(0), batch.bytes(0)[17]), (44, 30));
         let mut odd = frame.clone();
         // A header of no bytes, a packet of none.
         (odd[14], odd[17]) = (0x40, 0);
-        let batch = run(&TRUNCATE, "10, EXTRA_LENGTH false", 14, &[&odd]);
+        let batch = run(&TRUNCATE, "10, false, EXTRA_LENGTH false", 14, &[&odd]);
         assert_eq!((batch.frame_len(0), batch.bytes(0)[17]), (24, 0));
     }
 }

@@ -1,8 +1,8 @@
 //! Checksums anew: `SetIPChecksum` that of the IPv4 header, `SetTCPChecksum` and `SetUDPChecksum` those behind it.
 //!
 //! Source: Click's elements of these names. What is no such packet, or not whole, is dropped (`SetUDPChecksum`: leaves
-//! by its second output, where that is used); later fragments pass. `FIXOFF true` corrects a data offset of TCP that
-//! leads out of the packet.
+//! by its second output, where that is used, and so do fragments); later fragments of TCP pass. `FIXOFF true` corrects
+//! a data offset of TCP that leads out of the packet.
 
 use super::checksums::fill_checksums;
 use super::each::{class, counted, each, sorting};
@@ -40,32 +40,44 @@ pub(crate) const IP: ElementClass =
 pub(crate) const TCP: ElementClass = class("SetTCPChecksum", "writes TCP checksums", |setup| {
     let fixes = setup.args.optional("FIXOFF");
     let exit = setup.exit(u16::MAX, DropReason::TooShort);
-    transport(setup, PROTOCOL_TCP, 20, exit, fixes?.unwrap_or(false))
+    transport(setup, PROTOCOL_TCP, 20, exit, Of { fixes: fixes?.unwrap_or(false), passes: true })
 });
 
 pub(crate) const UDP: ElementClass =
     sorting("SetUDPChecksum", &["out", "bad"], "writes UDP checksums", |setup| {
         let exit = setup.exit(1, DropReason::TooShort);
-        transport(setup, PROTOCOL_UDP, 8, exit, false)
+        transport(setup, PROTOCOL_UDP, 8, exit, Of { fixes: false, passes: false })
     });
+
+/// What differs between the protocols.
+#[derive(Clone, Copy)]
+struct Of {
+    /// A wrong data offset is corrected.
+    fixes: bool,
+    /// Fragments are no packets that are wrong.
+    passes: bool,
+}
 
 fn transport(
     setup: &mut Setup<'_>,
     protocol: u8,
     least: usize,
     exit: Exit,
-    fixes: bool,
+    Of { fixes, passes }: Of,
 ) -> Result<Made, ConfigError> {
     setup.args.finish()?;
     each(move |batch, i| {
         let network = usize::from(batch.meta()[i].network);
         let seen = Seen::bare(batch.bytes(i), network);
+        let is_part = Ip4::at(batch.bytes(i), network).is_some_and(Ip4::is_fragment);
         let length = match (seen.ip(), seen.transport()) {
-            (Some(ip), Some((found, bytes))) if found == protocol && bytes.len() >= least => {
+            (Some(ip), Some((found, bytes)))
+                if found == protocol && bytes.len() >= least && (passes || !is_part) =>
+            {
                 Some(ip.len())
             }
             // A later fragment has none.
-            (Some(_), None) => return,
+            (Some(_), None) if passes => return,
             _ => None,
         };
         match length {
@@ -119,6 +131,12 @@ mod tests {
         let udp = frame_v4("10.0.0.1", "192.0.2.7", 64, 17, &[0, 1, 0, 2, 0, 12, 9, 9, 1, 2, 3, 4]);
         assert_eq!(rig.receive("b", &[&udp])[0].0, "x");
         assert_eq!(rig.receive("b", &[&frame])[0].0, "y");
+        for (flags, offset) in [(0x20, 0), (0, 1)] {
+            let mut part = udp.clone();
+            (part[20], part[21]) = (flags, offset);
+            let sent = rig.receive("b", &[&part]);
+            assert_eq!((sent[0].0.as_str(), &sent[0].1[..]), ("y", &part[14..]), "a fragment");
+        }
         let mut rig = Rig::new(&World::new(), "FromDevice(a) -> s :: SetIPChecksum -> ToDevice(b)");
         rig.receive("a", &[&[0x43; 30], &[0x45; 30]]);
         assert_eq!(rig.read("s.drops"), "1");

@@ -5,7 +5,7 @@
 //! Source: Click's elements of these names; its destination address annotation is the number of a gateway here, and
 //! none where the address is that of the packet's own header. `GetIPAddress(IP dst)` means the header's field.
 //! `StoreIPAddress` without an address stores that of the gateway; an `OFFSET` of `src` or `dst` means the header's
-//! field, whose checksums follow. Differs: `ANNO` is refused but for the usual one.
+//! field, whose checksums follow. `ANNO` is 4 to 16 for four bytes that nothing goes by.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -17,6 +17,7 @@ use super::random::Random;
 use super::rewriter::packet::rewrite;
 use super::rewriter::pattern::FlowId;
 use super::seen::long;
+use crate::element::support::byte_anno::numbered;
 use crate::element::support::setting::Setting;
 use crate::frame::wire::{Ip4, Ip6};
 use crate::frame::{Batch, DropReason, Hop};
@@ -27,11 +28,11 @@ use crate::route_table::gateways::Gateways;
 pub(crate) const SET: ElementClass =
     class("SetIPAddress", "lets packets go by an address", |setup| {
         let addr = setup.args.positional::<Ipv4Addr>("IPADDR");
-        usual_annotation(setup)?;
+        let annotation = Annotation::read(setup)?;
         setup.args.finish()?;
-        let (addr, gateways) = (Setting::new(addr?), setup.gateways.clone());
+        let addr = Setting::new(addr?);
         let shown = addr.clone();
-        let made = each(move |batch, i| go_by(&gateways, batch, i, IpAddr::V4(addr.get())))?;
+        let made = each(move |batch, i| annotation.set(batch, i, addr.get()))?;
         Ok(shown.handled(made, "addr"))
     });
 
@@ -46,8 +47,8 @@ pub(crate) const SET6: ElementClass =
 pub(crate) const GET: ElementClass =
     class("GetIPAddress", "lets packets go by an address that they have", |setup| {
         let offset = setup.args.optional::<usize>("OFFSET");
+        let annotation = Annotation::read(setup)?;
         let field = setup.args.keyword::<String>("IP");
-        usual_annotation(setup)?;
         setup.args.finish()?;
         let field = match field?.as_deref() {
             None => None,
@@ -59,12 +60,11 @@ pub(crate) const GET: ElementClass =
         if offset.is_some() == field.is_some() {
             return Err(setup.args.refuse_all("give one of OFFSET and IP"));
         }
-        let gateways = setup.gateways.clone();
         each(move |batch, i| {
             let network = usize::from(batch.meta()[i].network);
             let at = field.map_or(offset, |field| Some(network + field)).unwrap_or(0);
             match long(batch.bytes(i), at) {
-                Some(addr) => go_by(&gateways, batch, i, IpAddr::V4(Ipv4Addr::from_bits(addr))),
+                Some(addr) => annotation.set(batch, i, Ipv4Addr::from_bits(addr)),
                 None => batch.discard(i, DropReason::TooShort),
             }
         })
@@ -151,13 +151,77 @@ enum Place {
     Field(usize),
 }
 
-/// Takes the annotation that is the only one.
-fn usual_annotation(setup: &mut Setup<'_>) -> Result<(), ConfigError> {
-    match setup.args.keyword_arg("ANNO")? {
-        Some(arg) if !matches!(arg.raw(), "DST_IP" | "0" | "IPADDR" | "0-3") => Err(setup
-            .args
-            .refuse(&arg, "ANNO: only the destination's annotation (DST_IP) is there")),
-        _ => Ok(()),
+/// Where an address is noted.
+#[derive(Clone)]
+enum Annotation {
+    /// Packets go by it.
+    Destination(Arc<Gateways>),
+    /// In an annotation of four bytes without a name, which begins here.
+    Numbered(usize),
+}
+
+/// Number of the annotations with names that are behind those without.
+const NAMED: usize = 20;
+
+impl Annotation {
+    fn read(setup: &mut Setup<'_>) -> Result<Self, ConfigError> {
+        let Some(arg) = setup.args.optional_arg("ANNO")? else {
+            return Ok(Self::Destination(setup.gateways.clone()));
+        };
+        if matches!(arg.raw(), "DST_IP" | "0" | "IPADDR" | "0-3") {
+            return Ok(Self::Destination(setup.gateways.clone()));
+        }
+        let number = arg.value::<usize>().ok().filter(|number| number + 4 <= NAMED);
+        let words = "ANNO: DST_IP (0), and 4 to 16 for four bytes are possible";
+        match number.filter(|number| *number >= 4).and_then(|_| numbered::<4>(&arg)) {
+            Some(at) => Ok(Self::Numbered(at)),
+            None => Err(setup.args.refuse(&arg, words)),
+        }
+    }
+
+    /// Notes an address in packet `i`; one that leaves no room in its frame has no annotation without a name.
+    fn set(&self, batch: &mut Batch, i: usize, addr: Ipv4Addr) {
+        match self {
+            Self::Destination(gateways) => go_by(gateways, batch, i, IpAddr::V4(addr)),
+            Self::Numbered(at) => {
+                if let Some(bytes) = batch.annotations_mut(i) {
+                    bytes[*at..at + 4].copy_from_slice(&addr.octets());
+                }
+            }
+        }
+    }
+}
+
+/// Argument `DST_ANNO` of elements that change destinations: with `false` packets go on by the addresses of before.
+#[derive(Clone, Default)]
+pub(super) struct Kept {
+    /// Where addresses are kept.
+    gateways: Option<Arc<Gateways>>,
+    addrs: Vec<Option<Ipv4Addr>>,
+}
+
+impl Kept {
+    /// By the argument's value.
+    pub(super) fn new(setup: &Setup<'_>, follows: Option<bool>) -> Self {
+        let gateways = (follows == Some(false)).then(|| setup.gateways.clone());
+        Self { gateways, addrs: Vec::new() }
+    }
+
+    /// Notes what the packets of a batch go by.
+    pub(super) fn note(&mut self, batch: &Batch) {
+        let Some(gateways) = &self.gateways else { return };
+        self.addrs.clear();
+        self.addrs.extend((0..batch.len()).map(|i| gone_by(gateways, batch, i)));
+    }
+
+    /// Lets them go by that again.
+    pub(super) fn restore(&mut self, batch: &mut Batch) {
+        let Some(gateways) = &self.gateways else { return };
+        for (i, addr) in self.addrs.drain(..).enumerate() {
+            if let Some(addr) = addr {
+                go_by(gateways, batch, i, IpAddr::V4(addr));
+            }
+        }
     }
 }
 
@@ -231,7 +295,12 @@ mod tests {
             "x"
         );
         assert!(refused(&GET, "").contains("give one of OFFSET and IP"));
-        assert!(refused(&SET, "1.0.0.1, ANNO 20").contains("DST_IP"));
+        for number in ["3", "17", "20", "24", "x"] {
+            assert!(refused(&SET, &format!("1.0.0.1, ANNO {number}")).contains("DST_IP"));
+        }
+        assert_eq!(goes("SetIPAddress(10.9.9.9, 4) -> CheckPaint(9, 7)"), "y", "it is only noted");
+        assert_eq!(goes("GetIPAddress(12, 8) -> CheckPaint(10, 8) -> CheckPaint(1, 11)"), "y");
+        assert_eq!(goes("GetIPAddress(12, 0)"), "x");
     }
 
     #[test]

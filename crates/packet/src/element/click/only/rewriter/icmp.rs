@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use super::{Core, named, packet};
+use crate::element::click::only::address_anno::Kept;
 use crate::element::click::only::seen::{long, word};
 use crate::frame::wire::IP4_BYTES;
 use crate::frame::wire::checksum::checksum;
@@ -15,19 +16,19 @@ use crate::graph::{Context, Element, ElementClass, Exit, Made};
 use crate::language::ClassSpec;
 
 pub(crate) const CLASS: ElementClass = ElementClass {
-    spec: ClassSpec::new("ICMPRewriter", "1/1-2", "h/h", "x/x")
-        .outputs(&["out", "others"])
-        .ignores(&["DST_ANNO"]),
+    spec: ClassSpec::new("ICMPRewriter", "1/1-2", "h/h", "x/x").outputs(&["out", "others"]),
     summary: "changes ICMP errors about flows that a rewriter changed",
     configure: |setup| {
         let reply = setup.args.keyword_arg("REPLY_ANNO")?;
+        let follows = setup.args.keyword("DST_ANNO");
         let arg = setup.args.positional_arg("REWRITERS")?;
         let words: Vec<_> = arg.words().collect();
         let cores: Vec<_> = words.iter().map(|word| named(setup, word)).collect();
         setup.args.finish()?;
         let cores: Arc<[Arc<Core>]> = cores.into_iter().collect::<Result<Vec<_>, _>>()?.into();
         let (exit, paints) = (setup.exit(1, DropReason::Unmatched), reply.is_some());
-        Ok(Made::new(move |_| Errors { cores: cores.clone(), exit, paints }))
+        let kept = Kept::new(setup, follows?);
+        Ok(Made::new(move |_| Errors { cores: cores.clone(), exit, paints, kept: kept.clone() }))
     },
 };
 
@@ -35,6 +36,7 @@ struct Errors {
     cores: Arc<[Arc<Core>]>,
     exit: Exit,
     paints: bool,
+    kept: Kept,
 }
 
 impl Errors {
@@ -98,6 +100,7 @@ fn quoted_ends(quoted: &[u8], ports: bool) -> Option<(u8, super::FlowId)> {
 
 impl Element for Errors {
     fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
+        self.kept.note(batch);
         for i in 0..batch.len() {
             let network = usize::from(batch.meta()[i].network);
             let ip = batch.bytes_mut(i).get_mut(network..).unwrap_or_default();
@@ -112,5 +115,6 @@ impl Element for Errors {
                 }
             }
         }
+        self.kept.restore(batch);
     }
 }

@@ -1,7 +1,8 @@
 //! Network address translation: `IPRewriter`, `TCPRewriter` and `UDPRewriter` change addresses and ports of flows,
 //! `ICMPPingRewriter` addresses and identifiers of echo requests and replies, `IPAddrRewriter` and `IPAddrPairRewriter`
-//! addresses alone; `IPRewriterPatterns` names patterns, `RoundRobinIPMapper` has several that new flows get in turn and
-//! `SourceIPHashMapper` several that flows get by their source (`mapper.rs`), `FTPPortMapper` and `ICMPRewriter` change what packets have of flows in their payload.
+//! addresses alone; `IPRewriterPatterns` names patterns, `RoundRobinIPMapper` has several that new flows get in turn
+//! and `SourceIPHashMapper` several that flows get by their source (`mapper.rs`), `FTPPortMapper` and `ICMPRewriter`
+//! change what packets have of flows in their payload.
 //!
 //! Source: Click's elements of these names; RFC 3022. An argument for each input decides what becomes of a new flow
 //! that comes by it: `drop`, `pass OUTPUT`, `keep FOUT ROUT`, or `pattern SADDR SPORT DADDR DPORT FOUT ROUT` (without
@@ -10,9 +11,10 @@
 //! reply; UDP 5 minutes), or in favor of a new one when `MAPPING_CAPACITY` (1,048,576) flows are there and it was
 //! silent for `GUARANTEE` (5 s). `MAPPING_CAPACITY ELEMENT` shares the flows' table of another rewriter. Packets of a
 //! flow that finds no place or no port are dropped with reason `no_mapping`. `REPLY_ANNO PAINT` gives replies the paint
-//! of the first packet. `ICMPPingRewriter(SADDR, DADDR)` is an old form of `pattern SADDR - DADDR - 0 1`. All workers
-//! share the table, in parts with a lock each (`table/`). Read handler `table_bytes`: its memory. Differs: flows
-//! end with their configuration.
+//! of the first packet. Packets go by their new destination, with `DST_ANNO false` by the old one.
+//! `ICMPPingRewriter(SADDR, DADDR)` is an old form of `pattern SADDR - DADDR - 0 1`. All workers share the table, in
+//! parts with a lock each (`table/`). Read handler `table_bytes`: its memory. Differs: flows end with their
+//! configuration.
 
 mod ftp;
 mod icmp;
@@ -32,6 +34,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use crate::element::click::only::address_anno::Kept;
 use crate::element::support::setting::value;
 use crate::frame::wire::icmp::PROTOCOL_ICMP;
 use crate::frame::wire::protocol::{TCP as PROTOCOL_TCP, UDP as PROTOCOL_UDP};
@@ -82,7 +85,7 @@ const fn class(
     name: &'static str,
     configure: fn(&mut Setup<'_>) -> Result<Made, ConfigError>,
 ) -> ElementClass {
-    let spec = ClassSpec::new(name, "1-/1-", "h/h", "x/x").ignores(&["REAP_INTERVAL", "DST_ANNO"]);
+    let spec = ClassSpec::new(name, "1-/1-", "h/h", "x/x").ignores(&["REAP_INTERVAL"]);
     ElementClass { spec, summary: "changes the ends of flows by patterns (NAT)", configure }
 }
 
@@ -244,6 +247,8 @@ fn configure(setup: &mut Setup<'_>, kind: Kind) -> Result<Made, ConfigError> {
         Some(arg) if matches!(arg.raw(), "PAINT" | "20") => true,
         Some(arg) => return Err(setup.args.refuse(&arg, "REPLY_ANNO: PAINT is possible")),
     };
+    let follows = setup.args.keyword("DST_ANNO")?;
+    let kept = Kept::new(setup, follows);
     let given: Vec<_> = setup.args.rest().collect();
     let mut inputs = Vec::new();
     let given = match old_form(setup, &given, kind) {
@@ -318,7 +323,7 @@ fn configure(setup: &mut Setup<'_>, kind: Kind) -> Result<Made, ConfigError> {
             {
                 config.table.use_workers(core.workers.fetch_add(1, Relaxed) + 1);
             }
-            Rewriter { core, outputs, stages: Stages::default() }
+            Rewriter { core, outputs, stages: Stages::default(), kept: kept.clone() }
         }
     });
     Ok(handled(made, &core))
@@ -358,6 +363,9 @@ fn input(setup: &Setup<'_>, words: &[String], kind: Kind) -> Result<Input, Strin
             let (values, outputs) = words[1..].split_at(words.len() - 3);
             // Of a pattern with ports the ports come first to be wrong.
             let pattern = Pattern::read(values, addrs_alone, kind.is_udp_first())?;
+            if kind == Kind::Addr && values.last().is_some_and(|dst| dst != "-") {
+                return Err("the destination of packets is not changed here: `-`".into());
+            }
             Ok(Input::Pattern(pattern, output(&outputs[0])?, output(&outputs[1])?))
         }
         _ => Err("bad input spec".into()),
@@ -415,7 +423,10 @@ fn handled(made: Made, core: &Arc<Core>) -> Made {
             capacity.config.get().map_or(0, |config| config.table.capacity()).to_string()
         }))
         .handler(Handler::write("capacity", move |text| {
-            let capacity = value::<usize>(text)?;
+            // A second number would be places that are kept for new flows: they have those without a guarantee.
+            let mut words = text.split_whitespace();
+            let capacity = value::<usize>(words.next().unwrap_or_default())?;
+            words.try_for_each(|word| value::<usize>(word).map(|_| ()))?;
             if let Some(config) = set.config.get() {
                 config.table.set_capacity(capacity);
             }
@@ -513,7 +524,7 @@ fn listed(name: &'static str, core: &Arc<Core>, protocol: Option<u8>) -> Handler
         if let Some(config) = core.config.get() {
             config.table.each(config.owner, &mut |flow| {
                 if protocol.is_none_or(|protocol| flow.key().protocol == protocol) {
-                    text += &flow_text(flow);
+                    text += &flow_text(config, flow);
                 }
             });
         }
@@ -521,12 +532,19 @@ fn listed(name: &'static str, core: &Arc<Core>, protocol: Option<u8>) -> Handler
     })
 }
 
-fn flow_text(flow: &Flow) -> String {
-    let ends = |id: FlowId| {
-        let addr = Ipv4Addr::from_bits;
-        format!("({}, {}, {}, {})", addr(id.src), id.sport, addr(id.dst), id.dport)
+/// A flow as its ends are before and behind, and the outputs of its packets, which a star marks, and of replies.
+fn flow_text(config: &Config, flow: &Flow) -> String {
+    let ends = |FlowId { src, sport, dst, dport }: FlowId| {
+        let [src, dst] = [src, dst].map(Ipv4Addr::from_bits);
+        match config.kind {
+            Kind::Addr => src.to_string(),
+            Kind::Pair => format!("({src}, {dst})"),
+            Kind::Ping => format!("({src}, {dst}, {sport})"),
+            Kind::Ip | Kind::Udp | Kind::Tcp => format!("({src}, {sport}, {dst}, {dport})"),
+        }
     };
-    format!("{} => {} [{}]\n", ends(flow.from()), ends(flow.to(false)), flow.packets())
+    let [packets, replies] = config.outputs.get(usize::from(flow.input)).copied().unwrap_or([0; 2]);
+    format!("{} => {} [*{packets} {replies}]\n", ends(flow.from()), ends(flow.to(false)))
 }
 
 /// What a packet becomes.
@@ -693,6 +711,7 @@ struct Rewriter {
     core: Option<Arc<Core>>,
     outputs: u32,
     stages: Stages,
+    kept: Kept,
 }
 
 /// A rewriter at work on a batch.
@@ -721,6 +740,10 @@ impl Work<'_> {
             (_, known) => match (config.inputs.get(usize::from(input)), known) {
                 (Some(Input::Pass(output)), _) => return Ok(*output),
                 (Some(Input::Drop) | None, _) | (_, None) => return Err(DropReason::Unmatched),
+                // A reply that nobody is known to have requested.
+                _ if config.kind == Kind::Ping && !packet::is_request(batch.bytes(i), network) => {
+                    return Err(DropReason::Unmatched);
+                }
                 (_, Some(known)) => {
                     let mapped = config.map(session, known, input, meta.paint, now_ns);
                     let Some(mapped) = mapped else {
@@ -774,7 +797,8 @@ impl Element for Rewriter {
             return;
         };
         let (now_ns, mut session) = (cx.now_ns, config.table.session());
-        let Self { outputs, stages, .. } = self;
+        let Self { outputs, stages, kept, .. } = self;
+        kept.note(batch);
         stages.run(config, &mut session, batch, now_ns);
         // In their order, so that packets behind the first of a new flow find it.
         let mut work = Work { core, config, session, input, now_ns };
@@ -787,6 +811,7 @@ impl Element for Rewriter {
             }
         }
         stages.special.clear();
+        kept.restore(batch);
     }
 }
 

@@ -30,6 +30,11 @@ pub(super) fn ends(frame: &[u8], network: usize, ports: bool) -> Option<(u8, Flo
     has_ports.then_some((protocol, id))
 }
 
+/// Whether a packet is an echo request.
+pub(super) fn is_request(frame: &[u8], network: usize) -> bool {
+    Seen::bare(frame, network).of(PROTOCOL_ICMP).and_then(<[u8]>::first) == Some(&ECHO)
+}
+
 /// Bytes of a plain packet that are read: up to the end of a UDP header.
 pub(super) const PLAIN_BYTES: usize = IP4_BYTES + 8;
 

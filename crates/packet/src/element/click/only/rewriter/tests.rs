@@ -53,6 +53,71 @@ fn flows_are_listed_by_protocol() {
         ("2".into(), rig.read("rw.patterns"))
     );
     assert!(rig.read("rw.patterns").ends_with(" [2]\n"), "{}", rig.read("rw.patterns"));
+    let row = "(10.0.0.1, 5, 8.0.0.1, 80) => (1.0.0.1, 700, 8.0.0.1, 80) [*0 0]\n";
+    assert_eq!(rig.read("rw.tcp_table"), row);
+}
+
+#[test]
+fn packets_go_by_one_of_the_destinations() {
+    for (config, to) in [("", "x"), (", DST_ANNO true", "x"), (", DST_ANNO false", "y")] {
+        let text = format!(
+            "FromDevice(a) -> Strip(14) -> CheckIPHeader -> rw :: IPRewriter(pattern - - 10.0.0.9 - 0 0{config})
+             -> r :: StaticIPLookup(10.0.0.0/8 0, 0/0 1); r => ToDevice(x), ToDevice(y)"
+        );
+        let mut rig = Rig::new(&World::new(), &text);
+        for _ in 0..3 {
+            let sent = rig.receive("a", &[&frame_v4("10.0.0.1", "8.0.0.1", 64, 17, &[0; 20])]);
+            assert_eq!(
+                (sent[0].0.as_str(), &sent[0].1[16..20]),
+                (to, &[10, 0, 0, 9][..]),
+                "{config}"
+            );
+        }
+    }
+}
+
+#[test]
+fn echo_replies_begin_no_flow() {
+    for (config, left) in [("pattern 1.0.0.1 - - - 0 0", 0), ("keep 0 0", 0), ("pass 0", 1)] {
+        let text = format!(
+            "FromDevice(a) -> Strip(14) -> CheckIPHeader -> rw :: ICMPPingRewriter({config}) -> ToDevice(x)"
+        );
+        let mut rig = Rig::new(&World::new(), &text);
+        let echo = |kind| frame_v4("10.0.0.1", "8.0.0.1", 64, 1, &[kind, 0, 0, 0, 0, 5, 0, 1]);
+        assert_eq!(rig.receive("a", &[&echo(0)]).len(), left, "{config}");
+        assert_eq!(rig.receive("a", &[&echo(8)]).len(), 1, "{config}");
+    }
+}
+
+#[test]
+fn destinations_are_not_changed_by_sources_alone() {
+    let text = "FromDevice(a) -> rw :: IPAddrRewriter(pattern 1.0.0.1 2.0.0.2 0 0) -> ToDevice(x)";
+    let reported = crate::graph::Plan::read("a", text, crate::ELEMENTS).unwrap_err();
+    assert!(reported.to_string().contains("input spec 0: the destination of"), "{reported}");
+}
+
+#[test]
+fn flows_are_listed_by_what_their_rewriter_changes() {
+    for (class, pattern, row) in [
+        ("IPAddrRewriter", "pattern 1.0.0.1 - 1 0", "10.0.0.1 => 1.0.0.1 [*1 0]\n"),
+        (
+            "IPAddrPairRewriter",
+            "pattern 1.0.0.1 2.0.0.2 0 1",
+            "(10.0.0.1, 8.0.0.1) => (1.0.0.1, 2.0.0.2) [*0 1]\n",
+        ),
+        (
+            "ICMPPingRewriter",
+            "pattern 1.0.0.1 9-20# - - 0 1",
+            "(10.0.0.1, 8.0.0.1, 5) => (1.0.0.1, 8.0.0.1, 9) [*0 1]\n",
+        ),
+    ] {
+        let text = format!(
+            "FromDevice(a) -> Strip(14) -> CheckIPHeader -> rw :: {class}({pattern}) -> ToDevice(x); rw [1] -> ToDevice(y)"
+        );
+        let mut rig = Rig::new(&World::new(), &text);
+        rig.receive("a", &[&frame_v4("10.0.0.1", "8.0.0.1", 64, 1, &[8, 0, 0, 0, 0, 5, 0, 1])]);
+        assert_eq!(rig.read("rw.table"), row, "{class}");
+    }
 }
 
 #[test]
@@ -76,6 +141,9 @@ fn a_flow_without_a_place_or_a_port_is_a_counted_drop() {
             ("2".into(), "2".into())
         );
         assert!(rig.read("rw.table_bytes").parse::<usize>().unwrap() > 100);
+        rig.write("rw.capacity", "40 5");
+        assert_eq!(rig.read("rw.capacity"), "40");
+        assert!(rig.handlers.write("rw.capacity", "40 x").is_err());
     }
 }
 

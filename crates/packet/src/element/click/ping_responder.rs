@@ -3,7 +3,8 @@
 //! Source: Click's `ICMPPingResponder`; RFC 792, RFC 1122 3.2.2.6. As in Click the addresses change places and the TTL
 //! stays, unless `TTL` gives one. Differs: ICMPv6 as well (RFC 4443, 4.2). What is
 //! no request, not whole, or not from one host to another goes to output 1, where it is used, or is dropped: an
-//! answer to a broadcast would make of one packet many. A checksum that was wrong stays wrong.
+//! answer to a broadcast would make of one packet many. A reply has the time at which it was made. A checksum that was
+//! wrong stays wrong.
 
 use std::sync::Arc;
 
@@ -112,7 +113,7 @@ fn turn(packet: &mut [u8], at: usize, from: u8, to: u8) -> bool {
 }
 
 impl Element for PingResponder {
-    fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
+    fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
         for i in 0..batch.len() {
             let meta = batch.meta()[i];
             let network = usize::from(meta.network);
@@ -125,9 +126,22 @@ impl Element for PingResponder {
             // The way back is its own.
             let meta = &mut batch.meta_mut()[i];
             (meta.hop, meta.paint) = (Hop::NONE, 0);
+            stamp(batch, i, cx.now_ns);
         }
     }
 }
+
+/// Notes the time of a reply.
+#[cfg(feature = "click")]
+fn stamp(batch: &mut Batch, i: usize, now_ns: u64) {
+    use super::only::{annotations::Annotations, clock::time_of_day};
+    let mut annotations = Annotations::of(batch, i);
+    annotations.timestamp_ns = time_of_day(now_ns);
+    annotations.set(batch, i);
+}
+
+#[cfg(not(feature = "click"))]
+fn stamp(_: &mut Batch, _: usize, _: u64) {}
 
 #[cfg(test)]
 mod tests {
@@ -166,6 +180,24 @@ mod tests {
         let packet = stage.packet("lan", &frame, Note::default());
         let left = stage.run(&mut *element(&CLASS, ""), vec![packet]).remove(0);
         assert_eq!(left.frame, stage.frame(turned));
+    }
+
+    #[test]
+    #[cfg(feature = "click")]
+    fn replies_have_their_own_time() {
+        use crate::testing::{Rig, World, frame_v4};
+        crate::element::click::only::console::collect();
+        let text = "FromDevice(a) -> MarkIPHeader(14) -> SetTimestamp(1) -> p :: ICMPPingResponder
+            -> ToIPSummaryDump(-, HEADER false, FIELDS timestamp); p [1] -> ToIPSummaryDump(-, HEADER false, FIELDS timestamp)";
+        let mut rig = Rig::new(&World::new(), text);
+        rig.bench.now_ns = 5;
+        let ping = frame_v4("10.0.0.1", "10.0.0.2", 64, 1, &[8, 0, 0, 0, 0, 5, 0, 1]);
+        let reply = frame_v4("10.0.0.1", "10.0.0.2", 64, 1, &[0, 0, 0, 0, 0, 5, 0, 1]);
+        rig.receive("a", &[&ping]);
+        rig.receive("a", &[&reply]);
+        let out = crate::element::click::only::console::collected().out;
+        let lines: Vec<_> = out.lines().collect();
+        assert!(lines[0].len() > "1000000000.".len() && lines[1] == "1.000000", "{out}");
     }
 
     #[test]

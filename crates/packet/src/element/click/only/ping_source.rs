@@ -1,8 +1,9 @@
 //! `ICMPPingSource(SRC, DST)` sends ICMP echo requests, one in each interval, and reads the replies that its input
-//! gets.
+//! gets. Where it is pulled, each pull has a request.
 //!
 //! Source: Click's `ICMPPingSource` (`ICMPSendPings` is its older name). `INTERVAL` (1 s), `LIMIT`, `IDENTIFIER`,
-//! `DATA`, `STOP`: the router ends after `LIMIT` requests, when the replies are there or a second is over. A line for
+//! `DATA` (none), `STOP`: the router ends after `LIMIT` requests, when the replies are there or a second is over. With
+//! `MIRROR true` a reply has the next request sent at once, whatever the limit. A line for
 //! each reply goes to the standard error, unless `VERBOSE false` is given. Of
 //! several workers the first sends.
 
@@ -13,7 +14,7 @@ use std::time::Duration;
 use super::checksums::fill_checksums;
 use super::console;
 use super::seen::{Seen, word};
-use crate::element::click::source::LONGEST;
+use crate::element::click::source::{LONGEST, stamp};
 use crate::element::support::one_instance::OneInstance;
 use crate::element::support::setting::{Setting, value};
 use crate::element::support::stop::Stop;
@@ -29,7 +30,7 @@ pub(crate) const OLD: ElementClass = class("ICMPSendPings");
 
 const fn class(name: &'static str) -> ElementClass {
     ElementClass {
-        spec: ClassSpec::new(name, "0-1/1", "h/a", "x/y").ignores(&["MIRROR"]),
+        spec: ClassSpec::new(name, "0-1/1", "h/a", "x/y"),
         summary: "sends ICMP echo requests and reads their replies",
         configure,
     }
@@ -45,7 +46,9 @@ fn configure(setup: &mut Setup<'_>) -> Result<Made, ConfigError> {
     let active = setup.args.keyword("ACTIVE");
     let verbose = setup.args.keyword("VERBOSE");
     let stop = setup.args.keyword("STOP");
+    let mirror = setup.args.keyword("MIRROR");
     setup.args.finish()?;
+    let mirror: bool = mirror?.unwrap_or(false);
     let shared = Arc::new(Shared {
         src: Setting::new(src?),
         dst: Setting::new(dst?),
@@ -55,7 +58,7 @@ fn configure(setup: &mut Setup<'_>) -> Result<Made, ConfigError> {
         times: Mutex::default(),
     });
     let identifier = identifier?.unwrap_or(0);
-    let data: Arc<[u8]> = data.map_or_else(|| Arc::from([0; 56]), |data| data.bytes().into());
+    let data: Arc<[u8]> = data.map_or_else(Arc::default, |data| data.bytes().into());
     if HEADER_BYTES + data.len() > usize::from(LONGEST) {
         let words = format!("DATA: packets have at most {LONGEST} bytes");
         return Err(setup.args.refuse_all(&words));
@@ -73,6 +76,8 @@ fn configure(setup: &mut Setup<'_>) -> Result<Made, ConfigError> {
             data: data.clone(),
             verbose,
             replies,
+            mirror,
+            is_due: false,
             next_ns: 0,
             last_ns: 0,
             phase: Phase::Sends,
@@ -123,6 +128,10 @@ fn seconds(ns: u64) -> String {
     format!("{:.6}", Duration::from_nanos(ns).as_secs_f64())
 }
 
+fn millis(ns: u64) -> f64 {
+    Duration::from_nanos(ns).as_secs_f64() * 1000.0
+}
+
 struct Shared {
     src: Setting<Ipv4Addr>,
     dst: Setting<Ipv4Addr>,
@@ -149,13 +158,23 @@ struct Times {
     least_ns: u64,
     most_ns: u64,
     sum_ns: u64,
+    /// Sum of the squares, in milliseconds.
+    squares: f64,
     /// When each of the last requests was sent, by its number; 0 where it is answered.
     sent_ns: [u64; KEPT],
 }
 
 impl Default for Times {
     fn default() -> Self {
-        Self { sent: 0, received: 0, least_ns: 0, most_ns: 0, sum_ns: 0, sent_ns: [0; KEPT] }
+        Self {
+            sent: 0,
+            received: 0,
+            least_ns: 0,
+            most_ns: 0,
+            sum_ns: 0,
+            squares: 0.0,
+            sent_ns: [0; KEPT],
+        }
     }
 }
 
@@ -167,14 +186,16 @@ impl Times {
     fn summary(&self) -> String {
         let lost = self.sent.saturating_sub(self.received);
         let percent = u64::from(lost) * 100 / u64::from(self.sent.max(1));
-        let ms = |ns: u64| Duration::from_nanos(ns).as_secs_f64() * 1000.0;
+        let mean = millis(self.sum_ns) / f64::from(self.received.max(1));
+        let variance = self.squares / f64::from(self.received.max(1)) - mean * mean;
         format!(
-            "{} packets transmitted, {} received, {percent}% packet loss\nrtt min/avg/max = {:.3}/{:.3}/{:.3} ms",
+            "{} packets transmitted, {} received, {percent}% packet loss\n\
+             rtt min/avg/max/mdev = {:.3}/{mean:.3}/{:.3}/{:.3} ms",
             self.sent,
             self.received,
-            ms(self.least_ns),
-            ms(self.mean_ns()),
-            ms(self.most_ns)
+            millis(self.least_ns),
+            millis(self.most_ns),
+            variance.max(0.0).sqrt()
         )
     }
 }
@@ -188,6 +209,10 @@ struct Pings {
     verbose: bool,
     /// Whether replies are read.
     replies: bool,
+    /// A reply has the next request sent.
+    mirror: bool,
+    /// A request is to be sent, whatever the time and the limit.
+    is_due: bool,
     next_ns: u64,
     /// Time of the last request.
     last_ns: u64,
@@ -212,14 +237,16 @@ const PATIENCE_NS: u64 = 1_000_000_000;
 const HEADER_BYTES: usize = 28;
 
 impl Pings {
-    fn make(&mut self, batch: &mut Batch, cx: &mut Context<'_>) {
+    /// Makes a request if it is time for one, or whoever wants one is there.
+    fn make(&mut self, batch: &mut Batch, cx: &mut Context<'_>, wanted: bool) {
         let shared = &self.shared;
-        let early = cx.now_ns < self.next_ns;
+        let due = self.is_due;
+        let early = cx.now_ns < self.next_ns && !due && !wanted;
         if !self.works || !shared.active.get() || early && self.phase == Phase::Sends {
             return;
         }
         let mut times = shared.times();
-        if times.sent >= shared.limit.get() {
+        if times.sent >= shared.limit.get() && !due {
             let over = !self.replies
                 || times.received >= times.sent
                 || cx.now_ns >= self.last_ns.saturating_add(PATIENCE_NS);
@@ -239,7 +266,7 @@ impl Pings {
         if !packet.set_len(HEADER_BYTES + self.data.len()) {
             return;
         }
-        (self.last_ns, self.next_ns) = (cx.now_ns, cx.now_ns + interval_ns);
+        (self.last_ns, self.next_ns, self.is_due) = (cx.now_ns, cx.now_ns + interval_ns, false);
         let [high, low] = times.sent.to_be_bytes()[2..] else { return };
         let number = u16::from_be_bytes([high, low]);
         let bytes = packet.bytes_mut();
@@ -271,6 +298,7 @@ impl Pings {
         }
         times.sent_ns[usize::from(number) % KEPT] = cx.now_ns.max(1);
         drop(times);
+        stamp(&mut packet, cx.now_ns);
         packet.meta.flags |= FLAG_GENERATED | FLAG_COPY;
         (packet.meta.network, packet.meta.hop) = (0, Hop::NONE);
         if batch.push(packet).is_ok() {
@@ -295,6 +323,7 @@ impl Pings {
         times.least_ns = if times.received == 0 { took_ns } else { times.least_ns.min(took_ns) };
         times.most_ns = times.most_ns.max(took_ns);
         times.sum_ns += took_ns;
+        times.squares += millis(took_ns).powi(2);
         times.received += 1;
         drop(times);
         if self.verbose {
@@ -303,7 +332,7 @@ impl Pings {
                 icmp.len(),
                 Ipv4Addr::from_bits(header.src()),
                 header.ttl(),
-                Duration::from_nanos(took_ns).as_secs_f64() * 1000.0
+                millis(took_ns)
             ));
         }
         Some(())
@@ -313,27 +342,28 @@ impl Pings {
 impl Element for Pings {
     fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
         for i in 0..batch.len() {
-            if !self.dry_run {
-                self.reply(&Seen::packet(batch, i), cx.now_ns);
+            if !self.dry_run && self.reply(&Seen::packet(batch, i), cx.now_ns).is_some() {
+                self.is_due = self.mirror;
             }
             batch.discard(i, DropReason::Consumed);
         }
     }
 
     fn pull(&mut self, _: u16, into: &mut Batch, _: &mut dyn Inputs, cx: &mut Context<'_>) {
-        self.make(into, cx);
+        self.make(into, cx, true);
     }
 
     fn poll(&mut self, batch: &mut Batch, _: &mut dyn Inputs, cx: &mut Context<'_>) {
-        self.make(batch, cx);
+        self.make(batch, cx, false);
     }
 
     fn keeps_time(&self) -> bool {
-        self.works && self.shared.active.get() && self.phase != Phase::Over
+        self.works && self.shared.active.get() && (self.phase != Phase::Over || self.is_due)
     }
 
     fn due_ns(&self) -> Option<u64> {
         Some(match self.phase {
+            _ if self.is_due => 0,
             Phase::Sends => self.next_ns,
             Phase::Waits | Phase::Over => self.last_ns.saturating_add(PATIENCE_NS),
         })
@@ -368,6 +398,64 @@ mod tests {
         assert!((0.002..0.006).contains(&mean), "{mean}");
         let long = format!("1.0.0.1, 1.0.0.2, DATA \"{}\"", "x".repeat(1800));
         assert!(refused(&CLASS, &long).contains("packets have at most 1792 bytes"));
+    }
+
+    #[test]
+    fn replies_have_the_next_request_sent() {
+        let text = |mirror: bool| {
+            format!(
+                "p :: ICMPPingSource(10.0.0.1, 10.0.0.2, LIMIT 2, MIRROR {mirror}, VERBOSE false)
+                 -> s :: ICMPPingResponder -> Queue -> DelayUnqueue(3ms) -> p"
+            )
+        };
+        let sent = |mirror| {
+            let mut rig = Rig::new(&World::new(), &text(mirror));
+            rig.bench.now_ns = 1_000_000;
+            for _ in 0..40 {
+                rig.poll();
+                rig.bench.now_ns += 1_000_000;
+            }
+            rig.read("p.count").parse::<u32>().unwrap()
+        };
+        assert_eq!(sent(false), 1, "the second is a second later");
+        assert!(
+            (8..=14).contains(&sent(true)),
+            "one for each reply, 3 or 4 ms after the one before"
+        );
+    }
+
+    #[test]
+    fn a_summary_has_the_deviation() {
+        let ms = 1_000_000;
+        let times = Times {
+            sent: 4,
+            received: 2,
+            least_ns: 2 * ms,
+            most_ns: 4 * ms,
+            sum_ns: 6 * ms,
+            squares: 20.0,
+            ..Times::default()
+        };
+        let want = "4 packets transmitted, 2 received, 50% packet loss\nrtt min/avg/max/mdev = 2.000/3.000/4.000/1.000 ms";
+        assert_eq!(times.summary(), want);
+    }
+
+    #[test]
+    fn each_pull_has_a_request() {
+        let text = "p :: ICMPPingSource(10.0.0.1, 10.0.0.2, LIMIT 3) -> Unqueue -> ToDevice(x)";
+        let mut rig = Rig::new(&World::new(), text);
+        rig.bench.now_ns = 1_000_000;
+        let sent: usize = (0..9).map(|_| rig.poll().len()).sum();
+        assert_eq!(sent, 3, "whatever the interval");
+    }
+
+    #[test]
+    fn data_is_what_is_given() {
+        let text = "p :: ICMPPingSource(10.0.0.1, 10.0.0.2, LIMIT 1) -> ToDevice(x)";
+        let mut rig = Rig::new(&World::new(), text);
+        rig.bench.now_ns = 1_000_000;
+        let sent = rig.poll();
+        assert_eq!(sent[0].1.len(), HEADER_BYTES, "and nothing without it");
     }
 
     #[test]

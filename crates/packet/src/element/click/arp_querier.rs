@@ -21,13 +21,13 @@ use crate::frame::wire::ether::{TYPE_ARP, TYPE_IP4};
 use crate::frame::wire::{ETHER_BYTES, EtherMut, Ip4};
 use crate::frame::{DropReason, Packet};
 use crate::graph::{ElementClass, Setup};
-use crate::language::{Around, ConfigError};
+use crate::language::{Around, ConfigError, Value};
 
 pub(crate) const CLASS: ElementClass = ElementClass {
     spec: spec("ARPQuerier"),
     summary: "finds the link addresses of next hops by ARP",
     configure: |setup| {
-        let (own, mac) = own_addresses(setup);
+        let Own { addr: own, mac, net } = own_addresses(setup);
         let given = Given::read(&mut setup.args);
         let broadcast = setup.args.keyword::<Ipv4Addr>("BROADCAST");
         let onlink = setup.args.keyword("ONLINK");
@@ -35,7 +35,8 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         setup.args.finish()?;
         let (own, mac, onlink) = (own?, mac?, onlink?.unwrap_or(false));
         // Of two addresses or one there is no broadcast (RFC 3021).
-        let last = Some(own.prefix.last()).filter(|_| own.prefix.len() < 31);
+        let net = net.unwrap_or(own.prefix);
+        let last = Some(net.last()).filter(|_| net.len() < 31);
         let addr = Setting::new(Ipv4Addr::from_bits(own.addr));
         let broadcast = broadcast?.or(last.map(Ipv4Addr::from_bits)).unwrap_or(Ipv4Addr::BROADCAST);
         let broadcast = Setting::new(broadcast);
@@ -68,21 +69,30 @@ fn named(_: &mut Setup<'_>) -> Result<Named, ConfigError> {
     Ok(None)
 }
 
+/// Addresses of the router.
+struct Own {
+    addr: Result<Around<u32>, ConfigError>,
+    mac: Result<Mac, ConfigError>,
+    /// The prefix that a name stands for besides its address.
+    net: Option<Prefix<u32>>,
+}
+
 /// Addresses of the router: two arguments, or a name of both.
-fn own_addresses(
-    setup: &mut Setup<'_>,
-) -> (Result<Around<u32>, ConfigError>, Result<Mac, ConfigError>) {
+fn own_addresses(setup: &mut Setup<'_>) -> Own {
     let first = match setup.args.positional_arg("IP") {
         Ok(first) => first,
-        Err(error) => return (Err(error), setup.args.positional("ETH")),
+        Err(error) => {
+            return Own { addr: Err(error), mac: setup.args.positional("ETH"), net: None };
+        }
     };
-    let own = setup.args.read(&first, "IP");
+    let addr = setup.args.read(&first, "IP");
+    let net = Prefix::read(&format!("{}:ipnet", first.raw())).ok();
     let mac = match setup.args.optional("ETH") {
         // Where the name is of no link address, that is missing.
         Ok(None) => first.value().or_else(|_| setup.args.positional("ETH")),
         given => given.map(|mac| mac.expect("it is given")),
     };
-    (own, mac)
+    Own { addr, mac, net }
 }
 
 #[derive(Clone)]
@@ -355,6 +365,9 @@ mod tests {
 
     #[test]
     fn some_addresses_need_no_query() {
+        let named = "AddressInfo(me 10.0.0.1/24 2:0:0:0:0:1); FromDevice(a) -> q :: ARPQuerier(me) -> ToDevice(b);
+            q [1] -> ToDevice(c); Idle -> [1] q";
+        assert_eq!(Rig::new(&World::new(), named).read("q.broadcast"), "10.0.0.255");
         let mut rig = rig(", BROADCAST 10.0.0.77", "");
         let mac = |rig: &mut Rig, dst: &str| {
             let frame = frame_v4("192.0.2.1", dst, 64, 17, &[])[14..].to_vec();

@@ -14,7 +14,7 @@ use crate::element::support::setting::{Setting, value};
 use crate::frame::wire::ether::{TAG_BYTES, TYPE_VLAN};
 use crate::frame::wire::{ETHER_BYTES, Ether, EtherMut};
 use crate::frame::{Batch, DropReason, Meta};
-use crate::graph::{Context, Element, ElementClass, Exit, Made, Setup};
+use crate::graph::{Context, Element, ElementClass, Exit, LiveArg, Made, Setup};
 use crate::handler::Handler;
 use crate::language::{Arg, ClassSpec, ConfigError, Value};
 
@@ -53,14 +53,19 @@ pub(crate) const ETHER_ENCAP: ElementClass = ElementClass {
         let dst = setup.args.positional::<Mac>("DST");
         let tag = Tag::read(setup);
         setup.args.finish()?;
-        let mut header = [0; ETHER_BYTES];
-        if let Some(mut ether) = EtherMut::of(&mut header) {
-            ether.set_addrs(dst?, src?);
-            ether.set_kind(kind?);
-        }
+        let header = EtherHeader {
+            dst: Setting::new(dst?),
+            src: Setting::new(src?),
+            kind: Setting::new(kind?),
+        };
         let tag = tag?;
-        let each = tag.clone();
-        Ok(tag.handled(Made::new(move |_| EtherEncap { header, tag: each.clone() })))
+        let each = (header.clone(), tag.clone());
+        let made = Made::new(move |_| EtherEncap { header: each.0.clone(), tag: each.1.clone() });
+        Ok(header.handled(tag.handled(made)).live(&[
+            LiveArg { handler: "ethertype", keyword: "ETHERTYPE" },
+            LiveArg { handler: "src", keyword: "SRC" },
+            LiveArg { handler: "dst", keyword: "DST" },
+        ]))
     },
 };
 
@@ -126,6 +131,9 @@ impl Value for Pcp {
     }
 }
 
+/// What stands for the value that is noted in a packet.
+const NOTED: &str = "ANNO";
+
 /// Value of a tag: a word, or what is noted in the packet.
 enum Tci {
     Word(u16),
@@ -134,7 +142,7 @@ enum Tci {
 
 impl Value for Tci {
     fn read(text: &str) -> Result<Self, String> {
-        if text == "ANNO" {
+        if text == NOTED {
             return Ok(Self::Noted);
         }
         u16::read(text).map(Self::Word).map_err(|words| format!("not ANNO, and {words}"))
@@ -226,7 +234,7 @@ impl Tag {
             }));
         match &self.tci {
             Some(tci) => handled(tci, made),
-            None => made,
+            None => made.handler(Handler::read("vlan_tci", || NOTED.to_owned())),
         }
     }
 }
@@ -285,18 +293,43 @@ impl Element for Encap {
     }
 }
 
+/// An Ethernet header without tag.
+#[derive(Clone)]
+struct EtherHeader {
+    dst: Setting<Mac>,
+    src: Setting<Mac>,
+    kind: Setting<u16>,
+}
+
+impl EtherHeader {
+    fn handled(&self, made: Made) -> Made {
+        let made = self.dst.handled(self.src.handled(made, "src"), "dst");
+        self.kind.handled(made, "ethertype")
+    }
+
+    fn bytes(&self) -> [u8; ETHER_BYTES] {
+        let mut bytes = [0; ETHER_BYTES];
+        if let Some(mut ether) = EtherMut::of(&mut bytes) {
+            ether.set_addrs(self.dst.get(), self.src.get());
+            ether.set_kind(self.kind.get());
+        }
+        bytes
+    }
+}
+
 struct EtherEncap {
-    header: [u8; ETHER_BYTES],
+    header: EtherHeader,
     tag: Tag,
 }
 
 impl Element for EtherEncap {
     fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
+        let header = self.header.bytes();
         for i in 0..batch.len() {
             if !grow(batch, i, HEADER) {
                 continue;
             }
-            batch.bytes_mut(i)[..ETHER_BYTES].copy_from_slice(&self.header);
+            batch.bytes_mut(i)[..ETHER_BYTES].copy_from_slice(&header);
             if let Some(tci) = self.tag.of(&batch.meta()[i]) {
                 put(batch, i, TYPE_VLAN, tci);
             }
@@ -393,6 +426,22 @@ mod tests {
         assert!(rig.handlers.write("v.native_vlan", "4096").is_err());
         rig.write("v.native_vlan", "-1");
         assert_eq!(rig.receive("a", &[&[1; 60]])[0].1.len(), 64);
+    }
+
+    #[test]
+    fn headers_are_changed() {
+        let text = "FromDevice(a) -> v :: EtherVLANEncap(0x0800, 2:0:0:0:0:1, 2:0:0:0:0:2, 7) -> ToDevice(b);
+            FromDevice(c) -> n :: VLANEncap(ANNO) -> ToDevice(d)";
+        let mut rig = Rig::new(&World::new(), text);
+        let read = ["v.src", "v.dst", "v.ethertype", "v.vlan_tci"].map(|name| rig.read(name));
+        assert_eq!(read, ["02-00-00-00-00-01", "02-00-00-00-00-02", "2048", "7"]);
+        rig.write("v.src", "2:0:0:0:0:9");
+        rig.write("v.dst", "2:0:0:0:0:8");
+        rig.write("v.ethertype", "0x86dd");
+        let want = [2, 0, 0, 0, 0, 8, 2, 0, 0, 0, 0, 9, 0x81, 0, 0, 7, 0x86, 0xdd, 5];
+        assert_eq!(rig.receive("a", &[&[5]])[0].1, want);
+        assert_eq!(rig.read("v.config"), "0x86dd, 2:0:0:0:0:9, 2:0:0:0:0:8, 7");
+        assert_eq!(rig.read("n.vlan_tci"), "ANNO");
     }
 
     fn with_tag(frame: &[u8], kind: u16, tci: u16) -> Vec<u8> {

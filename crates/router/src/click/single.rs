@@ -376,10 +376,50 @@ pub(crate) fn text_of(path: &Path) -> Result<String, ClickError> {
         true => io::read_to_string(io::stdin()),
         false => fingerpost_lpm::input::read_text(path),
     };
-    read.map_err(|source| ClickError::File { path: path.display().to_string(), source })
+    let failed = |source| ClickError::File { path: path.display().to_string(), source };
+    let text = read.map_err(failed)?;
+    let config = archived(&text).map(str::to_owned);
+    Ok(config.unwrap_or(text))
+}
+
+/// The configuration in an archive of ar(1), as programs of Click make them: its member `config`. `None` of other texts.
+fn archived(text: &str) -> Option<&str> {
+    let mut rest = text.strip_prefix("!<arch>\n")?;
+    loop {
+        // A name of 16 letters, and the size of 10 behind 32 of no matter here.
+        let (header, data) = rest.split_at_checked(60)?;
+        let size: usize = header.get(48..58)?.trim().parse().ok()?;
+        if header.get(..16)?.trim_end().trim_end_matches('/') == "config" {
+            return data.get(..size);
+        }
+        // Members begin at even places.
+        rest = data.get(size.checked_add(size % 2)?..)?;
+    }
 }
 
 /// How long a run took.
 pub(crate) fn seconds_since(start: Instant) -> String {
     format!("{:.3}", start.elapsed().as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::archived;
+
+    #[test]
+    fn an_archive_has_a_member_with_the_configuration() {
+        let member = |name: &str, text: &str| {
+            let size = text.len();
+            format!("{name:16}{:12}{:6}{:6}{:8}{size:<10}`\n{text}", 0, 0, 0, 100_644)
+        };
+        let text =
+            format!("!<arch>\n{}\n{}", member("x/", "abc"), member("config/", "Idle -> Discard\n"));
+        assert_eq!(archived(&text), Some("Idle -> Discard\n"));
+        assert_eq!(archived(&format!("!<arch>\n{}", member("config", ""))), Some(""));
+        for text in
+            ["Idle -> Discard", "!<arch>\n", &text[..text.len() - 3], &member("config", "x")]
+        {
+            assert_eq!(archived(text), None, "{text}");
+        }
+    }
 }

@@ -209,7 +209,8 @@ fn exit_code(handlers: &Handlers, name: &str) -> Result<i32, Failure> {
     })
 }
 
-/// Whether a name fits a pattern, in which `*` stands for any letters, `?` for one, and `[a-c]` or `[^a-c]` for one of some.
+/// Whether a name fits a pattern, in which `*` stands for any letters, `?` for one, and `[a-c]` or `[^a-c]` for one of
+/// some.
 fn fits(pattern: &[u8], name: &[u8]) -> bool {
     match (pattern.split_first(), name.split_first()) {
         (None, None) => true,

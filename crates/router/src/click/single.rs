@@ -416,9 +416,12 @@ mod tests {
             format!("!<arch>\n{}\n{}", member("x/", "abc"), member("config/", "Idle -> Discard\n"));
         assert_eq!(archived(&text), Some("Idle -> Discard\n"));
         assert_eq!(archived(&format!("!<arch>\n{}", member("config", ""))), Some(""));
-        for text in
-            ["Idle -> Discard", "!<arch>\n", &text[..text.len() - 3], &member("config", "x")]
-        {
+        for text in [
+            "Idle -> Discard",
+            "!<arch>\n",
+            &text[..text.len() - 3],
+            member("config", "x").as_str(),
+        ] {
             assert_eq!(archived(text), None, "{text}");
         }
     }

@@ -37,6 +37,12 @@ impl ElementClass {
     pub const fn ignores(self, ignored: &'static [&'static str]) -> Self {
         Self { spec: self.spec.ignores(ignored), ..self }
     }
+
+    /// The class with another role.
+    #[cfg(feature = "click")]
+    pub(crate) const fn role(self, role: Role) -> Self {
+        Self { spec: self.spec.role(role), ..self }
+    }
 }
 
 /// Rows that a graph may name: those of this crate, or what a program joins of several.

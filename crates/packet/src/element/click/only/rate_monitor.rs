@@ -23,7 +23,7 @@ use super::random::{Chance, Random};
 use crate::element::support::setting::{Setting, value};
 use crate::element::support::time;
 use crate::frame::wire::Ip4;
-use crate::frame::{ANNOTATION_BYTES, Batch};
+use crate::frame::{ANNOTATION_BYTES, Batch, NUMBERED_AT};
 use crate::graph::{Context, Element, ElementClass, Made};
 use crate::handler::Handler;
 use crate::language::ClassSpec;
@@ -357,8 +357,9 @@ struct Monitor {
     tree: Option<Arc<Mutex<Tree>>>,
 }
 
-/// Place of the rates in the annotations of a packet.
-const RATES_AT: usize = ANNOTATION_BYTES - 8;
+/// Place of the rates in the annotations of a packet: bytes 24 to 31 of those by number.
+const RATES_AT: usize = NUMBERED_AT + 24;
+const _: () = assert!(RATES_AT + 8 <= ANNOTATION_BYTES);
 
 /// Rates of packet `i`, of the first input and of the second; zeros where it has none.
 pub(super) fn rates(batch: &Batch, i: usize) -> [u32; 2] {

@@ -22,7 +22,7 @@ use crate::element::support::stop::EndCall;
 use crate::frame::{Batch, DropReason};
 use crate::graph::{Context, Element, ElementClass, Ending, Exit, Inputs, Made, Setup};
 use crate::handler::Handler;
-use crate::language::{Args, ConfigError, Value};
+use crate::language::{Args, ConfigError, Role, Value};
 
 /// A time, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -100,7 +100,9 @@ pub(crate) const FILTER: ElementClass =
         // Its first round is when the configuration begins to run.
         let made = if start_delay.or(end_delay).is_some() { made.polled() } else { made };
         Ok(bounds_handled(made, &bounds))
-    });
+    })
+    // `$t` is of `END_CALL`.
+    .role(Role::Script);
 
 /// What handlers read and change. Relaxed everywhere: nothing else depends on it.
 struct Bounds {

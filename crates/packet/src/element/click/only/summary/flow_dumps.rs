@@ -213,7 +213,7 @@ impl Flow {
         Some(Self {
             named: Named { aggregate, ends, protocol: if protocol == TCP { 'T' } else { 'U' } },
             fields: format.fields(protocol),
-            zero_ns: seen.annotations.timestamp_ns - 1000,
+            zero_ns: (seen.annotations.timestamp_ns - 1000).max(0),
             first_seq: [None; 2],
             packets: 0,
             rows: Vec::new(),
@@ -534,7 +534,7 @@ mod tests {
         let file = std::fs::File::open(folder.join("2/U002-3.0.0.3.gz")).unwrap();
         let mut bytes = Vec::new();
         flate2::read::MultiGzDecoder::new(file).read_to_end(&mut bytes).unwrap();
-        let row = [0, 0, 0, 17, 0, 0, 0, 0, 0, 0, 0, 0, b'>', 0, 0, 0, 4];
+        let row = [0, 0, 0, 17, 0, 0, 0, 0, 0, 0, 0, 1, b'>', 0, 0, 0, 4];
         assert!(bytes.ends_with(&[b"!binary\n", &row[..]].concat()), "{bytes:?}");
         std::fs::remove_dir_all(&folder).unwrap();
     }

@@ -299,8 +299,8 @@ mod tests {
         let mut rig = Rig::new(&World::new(), text);
         (0..5).for_each(|_| drop(rig.poll()));
         rig.write("t.flush", "");
-        let head = "!IPSummaryDump 1.3\n!creator \"a b\"\n!data timestamp ip_src\n";
-        assert_eq!(console::collected().out, format!("{head}1.000000 1.0.0.1\n"));
+        let head = "!IPSummaryDump 1.3\n!creator \"a b\"\n!data ip_src ip_dst\n";
+        assert_eq!(console::collected().out, format!("{head}1.0.0.1 0.0.0.0\n"));
     }
 
     #[test]

@@ -3,10 +3,10 @@
 //! Source: Click's `ToIPFlowDumps`. A flow has the packets of one aggregate, a direction those of one color, as
 //! `AggregateIPFlows` gives them; packets without aggregate, later fragments and other protocols are in no file. The
 //! name of a file is the pattern ([`super::pattern`]), `-` is standard output. A file begins with lines about its
-//! flow: `!data`, its fields; `!flowid`, its ends in the direction that has color 0; for TCP `!first_seq >` and
-//! `!first_seq <`, the sequence numbers that those of each direction are relative to, unless `ABSOLUTE_SEQ` is given;
-//! `!first_time`, which times are relative to, unless `ABSOLUTE_TIME`: a microsecond before the first packet, since a
-//! time of 0 would be none. The fields are `timestamp`, `direction` and `payload_len`, for
+//! flow: `!flowid`, its ends in the direction that has color 0; `!aggregate`; for TCP `!firstseq >` and `!firstseq <`,
+//! the sequence numbers that those of each direction are relative to, unless `ABSOLUTE_SEQ` is given (the manual of
+//! Click calls them `!first_seq`, and so on, and its program does not); `!firsttime`, which times are relative to,
+//! unless `ABSOLUTE_TIME`: a microsecond before the first packet, since a time of 0 would be none. The fields are `timestamp`, `direction` and `payload_len`, for
 //! TCP `timestamp`, `direction`, `tcp_flags`, `tcp_seq`, `payload_len` and `tcp_ack`, then with `IP_ID` `ip_id`, for
 //! TCP with `TCP_WINDOW` `tcp_win`, with `TCP_OPT` the options but timestamps, with `ALL_TCP_OPT` all of them.
 //! `BINARY` rows are those of `ToIPSummaryDump`. `GZIP` compresses the files, whose names end in `.gz` then. Flows of
@@ -268,21 +268,21 @@ impl Flow {
     /// Lines about the flow.
     fn head(&self, format: Format) -> String {
         let [(src, sport), (dst, dport)] = self.named.ends;
-        let protocol = self.named.protocol;
-        let names: Vec<_> = self.fields.iter().map(|field| field.name()).collect();
+        let Named { aggregate, protocol, .. } = self.named;
         let mut text = format!(
-            "!IPSummaryDump 1.3\n!data {}\n!flowid {src} {sport} {dst} {dport} {protocol}\n",
-            names.join(" ")
+            "!IPSummaryDump 1.3\n!flowid {src} {sport} {dst} {dport} {protocol}\n!aggregate {aggregate}\n"
         );
         let seqs = [">", "<"].into_iter().zip(self.first_seq);
         for (direction, seq) in seqs.filter(|_| !format.absolute_seq) {
             if let Some(seq) = seq {
-                text += &format!("!first_seq {direction} {seq}\n");
+                text += &format!("!firstseq {direction} {seq}\n");
             }
         }
         if !format.absolute_time {
-            text += &format!("!first_time {}\n", seconds(self.zero_ns));
+            text += &format!("!firsttime {}\n", seconds(self.zero_ns));
         }
+        let names: Vec<_> = self.fields.iter().map(|field| field.name()).collect();
+        text += &format!("!data {}\n", names.join(" "));
         if format.binary {
             text += "!binary\n";
         }
@@ -470,26 +470,20 @@ mod tests {
 
     #[test]
     fn each_flow_has_lines_of_its_own() {
-        let udp = "!IPSummaryDump 1.3\n!data timestamp direction payload_len\n!flowid 3.0.0.3 9 4.0.0.4 53 U\n\
-            !first_time 1.999999\n0.000001 > 4\n";
-        let head = |more: &str| {
-            format!(
-                "!IPSummaryDump 1.3\n!data timestamp direction tcp_flags tcp_seq payload_len tcp_ack{more}\n\
-                 !flowid 1.0.0.1 5 2.0.0.2 80 T\n"
-            )
-        };
+        let udp = "!IPSummaryDump 1.3\n!flowid 3.0.0.3 9 4.0.0.4 53 U\n!aggregate 2\n!firsttime 1.999999\n\
+            !data timestamp direction payload_len\n0.000001 > 4\n";
+        let head = "!IPSummaryDump 1.3\n!flowid 1.0.0.1 5 2.0.0.2 80 T\n!aggregate 1\n";
+        let fields = "timestamp direction tcp_flags tcp_seq payload_len tcp_ack";
         let tcp = format!(
-            "{}!first_seq > 1000\n!first_seq < 4294967295\n!first_time 0.999999\n\
-             0.000001 > S 0 0 0\n0.250001 < SA 0 0 1\n0.500001 > PA 1 3 1\n",
-            head("")
+            "{head}!firstseq > 1000\n!firstseq < 4294967295\n!firsttime 0.999999\n!data {fields}\n\
+             0.000001 > S 0 0 0\n0.250001 < SA 0 0 1\n0.500001 > PA 1 3 1\n"
         );
         assert_eq!(dumped(&rows(), "-"), format!("{tcp}{udp}"));
         assert_eq!(dumped(&rows(), ""), dumped(&rows(), "OUTPUT_PATTERN -, NOTIFIER a"));
         let more = "FILEPATTERN -, ABSOLUTE_TIME true, ABSOLUTE_SEQ true, IP_ID true, TCP_WINDOW true, TCP_OPT true, MINCOUNT 2";
         let want = format!(
-            "{}1.000000 > S 1000 0 0 7 512 mss1460\n\
-             1.250000 < SA 4294967295 0 1001 8 513 .\n1.500000 > PA 1001 3 0 9 514 .\n",
-            head(" ip_id tcp_win tcp_ntopt")
+            "{head}!data {fields} ip_id tcp_win tcp_ntopt\n1.000000 > S 1000 0 0 7 512 mss1460\n\
+             1.250000 < SA 4294967295 0 1001 8 513 .\n1.500000 > PA 1001 3 0 9 514 .\n"
         );
         assert_eq!(dumped(&rows(), more), want);
         assert!(dumped(&rows(), "-, ALL_TCP_OPT true").contains("> S 0 0 0 mss1460;ts1:2\n"));
@@ -507,7 +501,7 @@ mod tests {
         (0..5).for_each(|_| drop(rig.poll()));
         rig.write("ToIPFlowDumps@2.clear", "");
         let out = console::collected().out;
-        let want = "!flowid 1.0.0.1 5 2.0.0.2 80 T\n!first_seq > 19\n!first_seq < 70\n!first_time 0.000000\n";
+        let want = "!flowid 1.0.0.1 5 2.0.0.2 80 T\n!aggregate 6\n!firstseq > 19\n!firstseq < 70\n!firsttime 0.000000\n";
         assert!(out.contains(want), "{out}");
         assert!(out.ends_with("0.000000 < A 0 0 1\n"), "{out}");
         rig.graph.stop(&mut rig.bench.round());
@@ -528,7 +522,7 @@ mod tests {
         assert!(tcp.ends_with("0.500001 > PA 1 3 1\n"), "{tcp}");
         assert_eq!(
             std::fs::read_to_string(folder.join("2/U002-3.0.0.3")).unwrap().lines().count(),
-            5
+            6
         );
         dumped(&rows(), &format!("{pattern}, GZIP true, BINARY true"));
         let file = std::fs::File::open(folder.join("2/U002-3.0.0.3.gz")).unwrap();
@@ -556,9 +550,9 @@ mod tests {
         let lines =
             || std::fs::read_to_string(folder.join("1")).map_or(0, |text| text.lines().count());
         (0..1400).for_each(|_| drop(rig.poll()));
-        assert_eq!(lines(), 4 + 1024);
+        assert_eq!(lines(), 5 + 1024);
         (0..200).for_each(|_| drop(rig.poll()));
-        assert_eq!(lines(), 4 + 1500, "the flow has ended: another one has begun");
+        assert_eq!(lines(), 5 + 1500, "the flow has ended: another one has begun");
         assert!(!folder.join("2").exists());
         rig.graph.stop(&mut rig.bench.round());
         assert!(folder.join("2").exists());

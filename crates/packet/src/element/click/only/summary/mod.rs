@@ -8,7 +8,7 @@
 //! records (`BINARY true`, `binary.rs`), and be compressed.
 //!
 //! `ToIPFlowDumps` (`flow_dumps.rs`) writes a file for each flow.
-//! `ToIPSummaryDump` writes the fields `ip_src ip_dst` unless others are named, and with `VERBOSE true` the host and
+//! `ToIPSummaryDump` writes the fields `timestamp ip_src` unless others are named, and with `VERBOSE true` the host and
 //! the time (of UTC) at which it began before them. It writes a line `!bad` before that of a packet with wrong headers
 //! where `BAD_PACKETS true` is given.
 //!

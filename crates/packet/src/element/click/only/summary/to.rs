@@ -35,7 +35,7 @@ pub(crate) const TO: ElementClass = ElementClass {
         setup.args.finish()?;
         let name: String = setup.args.read(&file, "FILENAME")?;
         let fields =
-            fields?.or(contents?).or(data?).unwrap_or_else(|| vec![Field::Src, Field::Dst]);
+            fields?.or(contents?).or(data?).unwrap_or_else(|| vec![Field::Timestamp, Field::Src]);
         let banner =
             banner.or(creator).map(|arg| String::from_utf8_lossy(&arg.bytes()).into_owned());
         let about: Arc<str> = about(banner.as_deref(), verbose?.unwrap_or(false)).into();
@@ -299,8 +299,8 @@ mod tests {
         let mut rig = Rig::new(&World::new(), text);
         (0..5).for_each(|_| drop(rig.poll()));
         rig.write("t.flush", "");
-        let head = "!IPSummaryDump 1.3\n!creator \"a b\"\n!data ip_src ip_dst\n";
-        assert_eq!(console::collected().out, format!("{head}1.0.0.1 0.0.0.0\n"));
+        let head = "!IPSummaryDump 1.3\n!creator \"a b\"\n!data timestamp ip_src\n";
+        assert_eq!(console::collected().out, format!("{head}1.000000 1.0.0.1\n"));
     }
 
     #[test]
@@ -312,7 +312,7 @@ mod tests {
         console::collect();
         let text =
             "FromIPSummaryDump(DATA \"!data \\\"ip src\\\" dst\n1.0.0.1 2.0.0.2\", STOP true)
-            -> ToIPSummaryDump(-, VERBOSE true)";
+            -> ToIPSummaryDump(-, VERBOSE true, FIELDS ip_src ip_dst)";
         let mut rig = Rig::new(&World::new(), text);
         (0..5).for_each(|_| drop(rig.poll()));
         let out = console::collected().out;

@@ -598,7 +598,7 @@ mod tests {
         assert_eq!(gateways(&left).unwrap()[..2], [5, 1]);
         assert_eq!(gateways(&left).unwrap()[4..], [10, 1, 0, 77]);
         assert_eq!(left.unwrap().meta.flags, FLAG_GENERATED);
-        assert_eq!(stage.drops(), [(DropReason::Discarded, 1)]);
+        assert_eq!(stage.drops(), [(DropReason::TtlExpired, 1), (DropReason::Discarded, 1)]);
         // The next hop is nobody's neighbor there.
         assert_eq!(answer(stage, &CLASS4, config, UDP, |_| {}), None);
         // Of a port without addresses nothing is known.
@@ -619,8 +619,7 @@ mod tests {
         assert_eq!(format!("{made:?}").matches("\"src\"").count(), 2, "read and written");
         for (config, words) in [
             ("1.2.3.4", "argument TYPE is missing"),
-            ("1.2.3.4, echo", "TYPE: `echo` is none of unreachable, redirect, timeexceeded"),
-            ("1.2.3.4, sourcequench", "TYPE: `sourcequench` is none of"),
+            ("1.2.3.4, echo", "TYPE: `echo` is none of unreachable, sourcequench, redirect"),
             ("1.2.3.4, unreachable, reassembly", "CODE: `reassembly` is no code of this type"),
             ("1.2.3.4, timeexceeded, BADADDRS x y", "`y` is no IPv4 address"),
         ] {

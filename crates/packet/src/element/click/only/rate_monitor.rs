@@ -403,7 +403,7 @@ impl Element for Monitor {
             let rates = tree.count(seen, self.limit, memory_kib as usize * 1024);
             if let Some(bytes) = batch.annotations_mut(i).filter(|_| self.anno) {
                 let rates = rates.map(|rate| whole(rate).to_be_bytes());
-                bytes[RATES_AT..].copy_from_slice(rates.as_flattened());
+                bytes[RATES_AT..RATES_AT + 8].copy_from_slice(rates.as_flattened());
             }
         }
     }

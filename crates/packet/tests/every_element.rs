@@ -185,7 +185,7 @@ const GRAPHS: &[Subject] = &[
     ordered("FromDevice(a) -> StaticSwitch(0) -> h :: HashSwitch(26, 8) -> ToDevice(b); h [1] -> ToDevice(c);
         FromDevice(b) -> InputSwitch(0) -> Queue(2000) -> r :: RoundRobinUnqueue(3) -> ToDevice(d); Idle -> Queue -> [1] r [1] -> Discard"),
     ordered("FromDevice(a) -> Queue(2000) -> Unqueue2(7) -> Queue(2000) -> TimedUnqueue(1s, 3) -> Queue(2000) -> Burster(1s) -> ToDevice(b)"),
-    ordered("FromDevice(a) -> Pad(70) -> Resize(4) -> StoreData(12, \\<0800>) -> MarkIPHeader(14) -> TruncateIPPayload(40) -> EraseIPPayload
+    ordered("FromDevice(a) -> Pad(70) -> Resize(0, 4) -> StoreData(12, \\<0800>) -> MarkIPHeader(14) -> TruncateIPPayload(40) -> EraseIPPayload
         -> ToDevice(b)"),
     ordered("FromDevice(a) -> SetAnnoByte(PAINT, 4) -> c :: CheckPaint(4) -> SetPacketType(HOST) -> Strip(14) -> MarkIPHeader -> SetIPECN(ect1)
         -> MarkIPCE -> ToDevice(b); c [1] -> Discard"),
@@ -228,9 +228,9 @@ const GRAPHS: &[Subject] = &[
         i [1] -> ToIPFlowDumps(/dev/null) -> ToDevice(c); FromDevice(d) -> ToIPFlowDumps(/dev/null)"),
 ];
 
-/// Classes that no graph here can have: `ErrorElement` refuses every configuration, and the other is only built in on
-/// demand; its element is that of the other route tables.
-const ELSEWHERE: &[&str] = &["ErrorElement", "PoptrieIPLookup"];
+/// Classes that no graph here can have: `ErrorElement` and `Error` refuse every configuration, and the other is only
+/// built in on demand; its element is that of the other route tables.
+const ELSEWHERE: &[&str] = &["Error", "ErrorElement", "PoptrieIPLookup"];
 
 fn world() -> World {
     let mut world = World::new();

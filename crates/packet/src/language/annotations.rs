@@ -37,7 +37,7 @@ pub(crate) fn declare(configuration: &Configuration) {
     });
 }
 
-/// The names of an argument that asks whether annotations overlap.
+/// The names of an argument for annotations that must not overlap.
 fn overlapping<'a>(arg: &Arg<'a>) -> Option<impl Iterator<Item = Arg<'a>> + use<'a>> {
     let mut words = arg.words();
     (words.next()?.raw() == OVERLAP).then_some(words)

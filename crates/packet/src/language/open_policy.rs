@@ -24,7 +24,7 @@ use fingerpost_lpm::input::{self, MOST_STREAM_BYTES, MOST_TEXT_BYTES};
 #[derive(Clone, Debug, Default)]
 pub struct OpenPolicy {
     extent: Extent,
-    /// Whether FIFOs and devices are read without an argument that asks for it.
+    /// Whether FIFOs and devices are read without `SPECIAL true`.
     waits: bool,
     known: Arc<Known>,
 }
@@ -108,7 +108,7 @@ impl OpenPolicy {
         input::text(self.input(name)?, MOST_TEXT_BYTES)
     }
 
-    /// Whether a name is for [`special_input`](Self::special_input) without an argument that says so.
+    /// Whether a name is for [`special_input`](Self::special_input) without `SPECIAL true`.
     pub fn is_special(&self, name: &str) -> bool {
         let is_other = |found: Metadata| !found.is_file() && !found.is_dir();
         name == "-" || self.waits && fs::metadata(name).is_ok_and(is_other)

@@ -19,7 +19,7 @@ pub enum Listen {
     Unix(String),
 }
 
-/// Ports that sockets of this process have, by what was asked for.
+/// Ports that sockets of this process have, by what the configuration names.
 static BOUND: Mutex<Vec<(Listen, u16)>> = Mutex::new(Vec::new());
 
 /// How many ports are tried after one that may be followed.

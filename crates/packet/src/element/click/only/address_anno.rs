@@ -192,7 +192,7 @@ impl Annotation {
     }
 }
 
-/// Argument `DST_ANNO` of elements that change destinations: with `false` packets go on by the addresses of before.
+/// Argument `DST_ANNO` of elements that change destinations: with `false` packets are routed by their addresses from before.
 #[derive(Clone, Default)]
 pub(super) struct Kept {
     /// Where addresses are kept.
@@ -201,7 +201,7 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// By the argument's value.
+    /// What the argument's value stands for.
     pub(super) fn new(setup: &Setup<'_>, follows: Option<bool>) -> Self {
         let gateways = (follows == Some(false)).then(|| setup.gateways.clone());
         Self { gateways, addrs: Vec::new() }

@@ -126,7 +126,7 @@ pub(crate) const RESIZE: ElementClass =
         Ok(tail.handled(head.handled(made, "head"), "tail"))
     });
 
-/// Adds bytes before packet `i`, or cuts them off where the number is negative. Whether the packet goes on.
+/// Adds bytes before packet `i`, or cuts them off where the number is negative. Whether the packet stays.
 fn resize_front(batch: &mut Batch, i: usize, bytes: i32) -> bool {
     if bytes <= 0 {
         let bytes = u16::try_from(bytes.unsigned_abs()).unwrap_or(u16::MAX);

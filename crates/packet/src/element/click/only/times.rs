@@ -409,7 +409,7 @@ enum Delta {
     First,
     Before,
     Now,
-    /// Since the first of the packets that a packet stands for.
+    /// Time since the first of the packets that a packet stands for.
     OfFirst,
 }
 

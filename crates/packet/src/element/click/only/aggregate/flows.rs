@@ -208,7 +208,7 @@ struct Flows {
 
 /// What a packet is to an element that numbers flows.
 enum Sort {
-    /// Of a flow: its ends, whether it comes from the second of them, and flags of TCP.
+    /// A packet of a flow: its ends, whether it comes from the second of them, and flags of TCP.
     Flow(Ends, bool, u8),
     /// A later fragment.
     Fragment(Key),

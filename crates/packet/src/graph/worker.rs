@@ -8,7 +8,6 @@
 //!
 //! Between rounds the law of [`crate::frame::counters`] holds: in = out + dropped + held.
 
-use std::cell::Cell;
 use std::fmt;
 use std::os::fd::RawFd;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError};
@@ -160,17 +159,6 @@ pub fn clock_start() -> Instant {
     *CLOCK.get_or_init(Instant::now)
 }
 
-thread_local! {
-    /// Time of the round that this thread is in.
-    static ROUND_NS: Cell<Option<u64>> = const { Cell::new(None) };
-}
-
-/// Time of the round that this thread is in, if it is in one.
-#[cfg(feature = "click")]
-pub(crate) fn round_ns() -> Option<u64> {
-    ROUND_NS.get()
-}
-
 impl Worker {
     /// A worker without ports.
     pub fn new(options: WorkerOptions<'_>) -> Self {
@@ -308,7 +296,6 @@ impl Worker {
     pub fn round_at(&mut self, now_ns: u64) -> usize {
         let Self { graph, reader, counters, port_set, pending, flow_seed, active, .. } = self;
         let forwarding = reader.pin();
-        ROUND_NS.set(Some(now_ns));
         port_set.begin(now_ns);
         *active = graph.poll(&mut Round {
             now_ns,
@@ -340,7 +327,6 @@ impl Worker {
         let busy = received > 0 || self.active;
         let rounds = if busy { &self.counters.busy_rounds } else { &self.counters.idle_rounds };
         rounds.add(1);
-        ROUND_NS.set(None);
         received
     }
 

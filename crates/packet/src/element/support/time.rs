@@ -23,12 +23,15 @@ pub fn set_virtual(now_ns: u64) {
     VIRTUAL_NS.store(now_ns.min(REAL - 1), Relaxed);
 }
 
+/// The virtual time, if time is virtual.
+pub(crate) fn virtual_ns() -> Option<u64> {
+    Some(VIRTUAL_NS.load(Relaxed)).filter(|now_ns| *now_ns != REAL)
+}
+
 /// Time of the worker's clock.
 pub(crate) fn now_ns() -> u64 {
-    match VIRTUAL_NS.load(Relaxed) {
-        REAL => u64::try_from(clock_start().elapsed().as_nanos()).unwrap_or(REAL),
-        now_ns => now_ns,
-    }
+    let real = || u64::try_from(clock_start().elapsed().as_nanos()).unwrap_or(REAL);
+    virtual_ns().unwrap_or_else(real)
 }
 
 #[cfg(any(test, feature = "testing", feature = "click"))]
@@ -50,8 +53,8 @@ pub(crate) fn random_word() -> u64 {
 
 /// A random word that nobody can guess, unless time is virtual.
 pub(crate) fn secret_word() -> u64 {
-    match VIRTUAL_NS.load(Relaxed) {
-        REAL => RandomState::new().build_hasher().finish(),
-        _ => Rng::new(DRAWN.fetch_add(1, Relaxed).wrapping_mul(0x2545_f491_4f6c_dd1d)).word(),
+    match virtual_ns() {
+        None => RandomState::new().build_hasher().finish(),
+        Some(_) => Rng::new(DRAWN.fetch_add(1, Relaxed).wrapping_mul(0x2545_f491_4f6c_dd1d)).word(),
     }
 }

@@ -15,8 +15,8 @@ use super::text::{Values, escaped, expand, expand_plain, first_word, plain, word
 use super::trail::{Trail, report};
 use crate::element::click::only::console;
 use crate::element::support::caller::Caller;
+use crate::element::support::time;
 use crate::graph::Ending;
-use crate::graph::worker::round_ns;
 use crate::handler::{Handler, HandlerError};
 use crate::language::Value as _;
 
@@ -356,9 +356,9 @@ impl Script {
         self.now_ns.store(now_ns, Relaxed);
     }
 
-    /// Time of the round that calls it, or of the last one.
+    /// The virtual time, or the time of its last round.
     pub(crate) fn now_ns(&self) -> u64 {
-        round_ns().unwrap_or_else(|| self.now_ns.load(Relaxed))
+        time::virtual_ns().unwrap_or_else(|| self.now_ns.load(Relaxed))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

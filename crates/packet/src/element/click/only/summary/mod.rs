@@ -9,7 +9,7 @@
 //!
 //! `ToIPFlowDumps` (`flow_dumps.rs`) writes a file for each flow.
 //! `ToIPSummaryDump` writes the fields `timestamp ip_src` unless others are named, and with `VERBOSE true` the host and
-//! the time (of UTC) at which it began before them. It writes a line `!bad` before that of a packet with wrong headers
+//! the time at which it began before them; Click's has the date as well. It writes a line `!bad` before that of a packet with wrong headers
 //! where `BAD_PACKETS true` is given.
 //!
 //! `FromIPSummaryDump(FILE)` gives a packet a turn, and waits while all queues behind it are full; with `TIMING true`

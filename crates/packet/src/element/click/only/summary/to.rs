@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::fields::{Field, quoted};
 use super::{bad, binary};
-use crate::element::click::only::clock::{SECOND_NS, seconds, time_of_day};
+use crate::element::click::only::clock::{seconds, time_of_day};
 use crate::element::click::only::console;
 use crate::element::click::only::seen::Seen;
 use crate::element::click::only::time;
@@ -85,37 +85,9 @@ fn about(banner: Option<&str>, verbose: bool) -> String {
         if let Ok(host) = std::fs::read_to_string("/proc/sys/kernel/hostname") {
             let _ = writeln!(text, "!host {}", host.trim());
         }
-        let _ = writeln!(text, "!runtime {} ({})", seconds(now), date(now / SECOND_NS));
+        let _ = writeln!(text, "!runtime {}", seconds(now));
     }
     text
-}
-
-/// A time as a date in UTC, in seconds since 1970: `Tue Jul 24 17:53:30 2001`.
-///
-/// Source: days of a civil date by Howard Hinnant's `civil_from_days`.
-fn date(seconds: i64) -> String {
-    const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
-    const MONTHS: [&str; 12] =
-        ["Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec", "Jan", "Feb"];
-    let (day, second) = (seconds.max(0).unsigned_abs() / 86_400, seconds.rem_euclid(86_400));
-    // From the first of March of year 0 on, so that a leap day ends its year.
-    let since = day + 719_468;
-    let (era, day_of_era) = (since / 146_097, since % 146_097);
-    let leaps = day_of_era / 1460 + day_of_era / 146_096 - day_of_era / 36_524;
-    let year_of_era = (day_of_era - leaps) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month = (5 * day_of_year + 2) / 153;
-    let number = day_of_year - (153 * month + 2) / 5 + 1;
-    let year = era * 400 + year_of_era + u64::from(month >= 10);
-    let name = |names: &[&'static str], at: u64| names[usize::try_from(at).unwrap_or(0)];
-    format!(
-        "{} {} {number:2} {:02}:{:02}:{:02} {year}",
-        name(&DAYS, day % 7),
-        name(&MONTHS, month),
-        second / 3600,
-        second / 60 % 60,
-        second % 60
-    )
 }
 
 /// Where lines go.
@@ -305,10 +277,6 @@ mod tests {
 
     #[test]
     fn a_verbose_header_has_the_host_and_the_time() {
-        // 2001-07-24 17:53:30, and a leap day.
-        assert_eq!(super::date(995_997_210), "Tue Jul 24 17:53:30 2001");
-        assert_eq!(super::date(951_782_400), "Tue Feb 29 00:00:00 2000");
-        assert_eq!(super::date(0), "Thu Jan  1 00:00:00 1970");
         console::collect();
         let text =
             "FromIPSummaryDump(DATA \"!data \\\"ip src\\\" dst\n1.0.0.1 2.0.0.2\", STOP true)
@@ -318,7 +286,7 @@ mod tests {
         let out = console::collected().out;
         let lines: Vec<_> = out.lines().collect();
         assert!(lines[1].starts_with("!host "), "{out}");
-        assert!(lines[2].starts_with("!runtime ") && lines[2].ends_with(')'), "{out}");
+        assert!(lines[2].starts_with("!runtime "), "{out}");
         assert_eq!(lines[3..], ["!data ip_src ip_dst", "1.0.0.1 2.0.0.2"]);
     }
 

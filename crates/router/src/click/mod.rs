@@ -5,6 +5,7 @@
 //! `hotconfig` replaces the configuration: first all that is new is opened, then each worker exchanges its graph between
 //! two rounds, then what nobody needs any more is closed. Where something fails before, nothing has changed.
 
+mod archive;
 mod dry_run;
 mod ports;
 mod report;

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::time::{Duration, Instant};
 
+use fingerpost_lpm::mem::LINE_BYTES;
 use fingerpost_lpm::registry as algorithms;
 use fingerpost_packet::element::click::only::{clock, console, time};
 use fingerpost_packet::graph::Graph;
@@ -24,8 +25,8 @@ use fingerpost_route::{Control, ControlOptions};
 
 use super::workers::{COUNTED_PORTS, FLOW_SEED};
 use super::{
-    ClickError, FRAME_BYTES, Given, MOST_FRAMES, Planned, Request, SPARE_FRAMES, Socket, kept,
-    open_ports, open_sockets, planned, words,
+    ClickError, FRAME_BYTES, Given, MOST_FRAMES, Planned, Request, SPARE_FRAMES, Socket, archive,
+    kept, open_ports, open_sockets, planned, words,
 };
 use crate::control::Service;
 use crate::sys;
@@ -44,12 +45,9 @@ const MOST_BYTES: usize = 1 << 30;
 /// Size of each of so many frames where no device takes part: traces have packets of up to 64 KiB, which the host
 /// segments or reassembles. An odd number of cache lines, as `Pool::new` advises.
 fn largest_frame(frames: usize) -> u16 {
-    let lines = (MOST_BYTES / LINE / frames).min(usize::from(u16::MAX) / LINE);
-    u16::try_from(((lines - 1) | 1) * LINE).expect("bounded above")
+    let lines = (MOST_BYTES / LINE_BYTES / frames).min(usize::from(u16::MAX) / LINE_BYTES);
+    u16::try_from(((lines - 1) | 1) * LINE_BYTES).expect("bounded above")
 }
-
-/// A cache line.
-const LINE: usize = 64;
 
 /// What is run, and how.
 pub(crate) struct SingleOptions<'a> {
@@ -378,51 +376,13 @@ pub(crate) fn text_of(path: &Path) -> Result<String, ClickError> {
     };
     let failed = |source| ClickError::File { path: path.display().to_string(), source };
     let text = read.map_err(failed)?;
-    let config = archived(&text).map(str::to_owned);
-    Ok(config.unwrap_or(text))
-}
-
-/// The configuration in an archive of ar(1), as programs of Click make them: its member `config`. `None` of other texts.
-fn archived(text: &str) -> Option<&str> {
-    let mut rest = text.strip_prefix("!<arch>\n")?;
-    loop {
-        // A name of 16 letters, and the size of 10 behind 32 of no matter here.
-        let (header, data) = rest.split_at_checked(60)?;
-        let size: usize = header.get(48..58)?.trim().parse().ok()?;
-        if header.get(..16)?.trim_end().trim_end_matches('/') == "config" {
-            return data.get(..size);
-        }
-        // Members begin at even places.
-        rest = data.get(size.checked_add(size % 2)?..)?;
+    match archive::config(&text) {
+        Some(config) => Ok(config.to_owned()),
+        None => Ok(text),
     }
 }
 
 /// How long a run took.
 pub(crate) fn seconds_since(start: Instant) -> String {
     format!("{:.3}", start.elapsed().as_secs_f64())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::archived;
-
-    #[test]
-    fn an_archive_has_a_member_with_the_configuration() {
-        let member = |name: &str, text: &str| {
-            let size = text.len();
-            format!("{name:16}{:12}{:6}{:6}{:8}{size:<10}`\n{text}", 0, 0, 0, 100_644)
-        };
-        let text =
-            format!("!<arch>\n{}\n{}", member("x/", "abc"), member("config/", "Idle -> Discard\n"));
-        assert_eq!(archived(&text), Some("Idle -> Discard\n"));
-        assert_eq!(archived(&format!("!<arch>\n{}", member("config", ""))), Some(""));
-        for text in [
-            "Idle -> Discard",
-            "!<arch>\n",
-            &text[..text.len() - 3],
-            member("config", "x").as_str(),
-        ] {
-            assert_eq!(archived(text), None, "{text}");
-        }
-    }
 }

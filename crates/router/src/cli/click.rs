@@ -227,7 +227,7 @@ fn fits(pattern: &[u8], name: &[u8]) -> bool {
     }
 }
 
-/// Letters in brackets, behind whose `[` a pattern begins, whether they are those that do not fit, and what follows.
+/// Letters of a bracket expression whose `[` was read, whether it is negated, and the pattern behind it.
 fn set_of(pattern: &[u8]) -> Option<(&[u8], bool, &[u8])> {
     let (without, letters) = match pattern {
         [b'^' | b'!', rest @ ..] => (true, rest),

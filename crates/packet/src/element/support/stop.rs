@@ -38,7 +38,7 @@ impl EndCall {
         self.caller.call(&self.call);
     }
 
-    /// Calls it with a text for a word of it.
+    /// Calls it with a text in place of one of its words.
     #[cfg(feature = "click")]
     pub(crate) fn make_of(&self, word: &str, text: &str) {
         let words = self.call.split(' ').map(|part| if part == word { text } else { part });

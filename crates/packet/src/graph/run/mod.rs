@@ -608,7 +608,7 @@ fn count_round(batch: &mut Batch) -> bool {
     any
 }
 
-/// Gives what was emitted to an output that is pulled to who pulls.
+/// Moves what was emitted to a pulled output into the batch of the puller.
 fn answer_emitted(output: u16, emitted: &mut Vec<(u16, Packet)>, into: &mut Batch) {
     let mut at = 0;
     while at < emitted.len() && into.room() > 0 {

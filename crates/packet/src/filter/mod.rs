@@ -25,6 +25,20 @@ mod program;
 #[cfg(test)]
 mod tests;
 
+/// Without Click's handlers nothing shows a listing.
+#[cfg(not(feature = "click"))]
+mod listing {
+    use super::{Field, Rule};
+
+    pub(super) fn of_frames(_: &[Rule<u16>], _: u16) -> String {
+        String::new()
+    }
+
+    pub(super) fn of_packets(_: &[Rule<Field>], _: u16) -> String {
+        String::new()
+    }
+}
+
 use field::{Field, Headers};
 use program::{Expr, Program, Rule};
 
@@ -118,28 +132,17 @@ pub struct Choice {
 /// Stands for nothing, which a condition may lead to as well.
 const NOTHING: u16 = u16::MAX;
 
-#[cfg(feature = "click")]
-impl Choice {
-    /// Listing of conditions as Click's handler `program` has it; what leads to nothing leads to the number of outputs.
-    pub(crate) fn listing(conditions: &[(Condition, Option<u16>)], outputs: u16) -> String {
-        let rule = |(Condition(expr), answer): &(Condition, Option<u16>)| Rule {
-            expr: expr.clone(),
-            answer: answer.unwrap_or(NOTHING),
-        };
-        listing::of_packets(&conditions.iter().map(rule).collect::<Vec<_>>(), outputs)
-    }
-}
-
 impl Choice {
     /// A condition leads to a number below 65,535, or to nothing.
     pub fn new(conditions: impl IntoIterator<Item = (Condition, Option<u16>)>) -> Self {
-        let rule = |(Condition(expr), answer): (_, Option<u16>)| {
-            debug_assert_ne!(answer, Some(NOTHING));
-            Rule { expr, answer: answer.unwrap_or(NOTHING) }
-        };
-        let rules: Vec<_> = conditions.into_iter().map(rule).collect();
+        let rules = rules(conditions);
         let link = rules.iter().any(|rule| rule.expr.any_load(&|load| load.is_link()));
         Self { program: Program::new(&rules), link }
+    }
+
+    /// Listing of conditions as Click's handler `program` has it; what leads to nothing leads to the number of outputs.
+    pub(crate) fn listing(conditions: &[(Condition, Option<u16>)], outputs: u16) -> String {
+        listing::of_packets(&rules(conditions.iter().cloned()), outputs)
     }
 
     /// Whether it looks at Ethernet headers: [`Choice::find_behind`] is to be used then.
@@ -159,4 +162,12 @@ impl Choice {
         let headers = Headers::of(packet).behind(link);
         self.program.run(|field| headers.load(field)).filter(|answer| *answer != NOTHING)
     }
+}
+
+fn rules(conditions: impl IntoIterator<Item = (Condition, Option<u16>)>) -> Vec<Rule<Field>> {
+    let rule = |(Condition(expr), answer): (_, Option<u16>)| {
+        debug_assert_ne!(answer, Some(NOTHING));
+        Rule { expr, answer: answer.unwrap_or(NOTHING) }
+    };
+    conditions.into_iter().map(rule).collect()
 }

@@ -121,9 +121,13 @@ pub struct Patterns(Program<Offset>);
 impl Patterns {
     /// At most 65,535 of them: what is behind that is not looked at.
     pub fn new(patterns: impl IntoIterator<Item = Pattern>) -> Self {
-        let rule = |(answer, Pattern(expr))| Rule { expr, answer };
-        let rules: Vec<_> = (0..u16::MAX).zip(patterns).map(rule).collect();
-        Self(Program::new(&rules))
+        Self(Program::new(&rules(patterns)))
+    }
+
+    /// Listing of patterns as Click's handler `program` has it.
+    pub(crate) fn listing(patterns: &[Pattern]) -> String {
+        let outputs = u16::try_from(patterns.len()).unwrap_or(u16::MAX);
+        super::listing::of_frames(&rules(patterns.iter().cloned()), outputs)
     }
 
     /// The number of the first pattern that takes the frame.
@@ -133,15 +137,9 @@ impl Patterns {
     }
 }
 
-#[cfg(feature = "click")]
-impl Patterns {
-    /// Listing of patterns as Click's handler `program` has it.
-    pub(crate) fn listing(patterns: &[Pattern]) -> String {
-        let rule = |(answer, Pattern(expr)): (u16, &Pattern)| Rule { expr: expr.clone(), answer };
-        let rules: Vec<_> = (0..u16::MAX).zip(patterns).map(rule).collect();
-        let outputs = u16::try_from(patterns.len()).unwrap_or(u16::MAX);
-        super::listing::of_frames(&rules, outputs)
-    }
+fn rules(patterns: impl IntoIterator<Item = Pattern>) -> Vec<Rule<Offset>> {
+    let rule = |(answer, Pattern(expr))| Rule { expr, answer };
+    (0..u16::MAX).zip(patterns).map(rule).collect()
 }
 
 #[inline]

@@ -31,35 +31,19 @@ fn read(args: &mut Args<'_>, outputs: u32) -> Result<Sorting<Patterns>, ConfigEr
         args.warn_all(&format!("pattern {number} matches no packets"));
     }
     let choice = Patterns::new(patterns.iter().cloned());
-    Ok(Sorting::new(texts, choice, move || listing(&patterns)))
-}
-
-#[cfg(feature = "click")]
-fn listing(patterns: &[Pattern]) -> String {
-    Patterns::listing(patterns)
-}
-
-#[cfg(not(feature = "click"))]
-fn listing(_: &[Pattern]) -> String {
-    String::new()
+    Ok(Sorting::new(texts, choice, move || Patterns::listing(&patterns)))
 }
 
 /// Most patterns of which those are searched for that match nothing.
-#[cfg(feature = "click")]
 const SEARCHED: usize = 64;
 
-/// Patterns that no packet comes to, or that contradict themselves.
-#[cfg(feature = "click")]
+/// Patterns that no packet comes to, or that contradict themselves; none without the listing of feature `click`.
 fn unmatched(patterns: &[Pattern]) -> Vec<usize> {
-    let listing = if patterns.len() <= SEARCHED { listing(patterns) } else { String::new() };
+    let is_short = patterns.len() <= SEARCHED;
+    let listing = if is_short { Patterns::listing(patterns) } else { String::new() };
     // Too long a program is none.
     let known = if listing.contains("safe length") { patterns.len() } else { 0 };
     (0..known).filter(|number| !listing.contains(&format!("->[{number}]"))).collect()
-}
-
-#[cfg(not(feature = "click"))]
-fn unmatched(_: &[Pattern]) -> Vec<usize> {
-    Vec::new()
 }
 
 struct Classifier {

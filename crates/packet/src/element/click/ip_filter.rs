@@ -61,17 +61,8 @@ fn sorting(
     outputs: u32,
 ) -> Sorting<Choice> {
     let choice = Choice::new(conditions.iter().cloned());
-    Sorting::new(texts, choice, move || listing(&conditions, outputs))
-}
-
-#[cfg(feature = "click")]
-fn listing(conditions: &[(Condition, Option<u16>)], outputs: u32) -> String {
-    Choice::listing(conditions, u16::try_from(outputs).unwrap_or(u16::MAX))
-}
-
-#[cfg(not(feature = "click"))]
-fn listing(_: &[(Condition, Option<u16>)], _: u32) -> String {
-    String::new()
+    let outputs = u16::try_from(outputs).unwrap_or(u16::MAX);
+    Sorting::new(texts, choice, move || Choice::listing(&conditions, outputs))
 }
 
 const fn spec(name: &'static str) -> ClassSpec {

@@ -24,7 +24,7 @@ use super::only::dump_encap::{ETHER, Encap, Source};
 #[cfg(feature = "click")]
 use super::only::dump_window::{Fate, Window};
 use crate::device::pcap::{Form, Pcap};
-use crate::element::support::plain::Plain;
+use crate::element::support::plain::Opened;
 use crate::element::support::setting::Setting;
 use crate::element::support::stop::{self, EndCall, Stop};
 use crate::frame::counters::{Count, PerWorker};
@@ -104,27 +104,15 @@ fn open(
     special: bool,
 ) -> Result<(Option<Pcap>, Option<u64>), ConfigError> {
     let name: String = setup.args.read(arg, "FILENAME")?;
-    let special = special || setup.policy.is_special(&name);
-    let opened = match special {
-        true => setup.policy.special_input(&name),
-        false => setup.policy.input(&name).map(Some),
-    };
-    let reported = |error: io::Error| {
+    let opened = Opened::new(setup.policy, &name, special).map_err(|error| {
         let hint = if error.kind() == io::ErrorKind::InvalidInput { ": see SPECIAL" } else { "" };
         format!("{name}: open: {error}{hint}")
-    };
-    let read = opened.map_err(reported).and_then(|file| {
-        let metadata = file.as_ref().and_then(|file| file.metadata().ok());
-        let bytes = metadata.filter(std::fs::Metadata::is_file).map(|metadata| metadata.len());
-        let read = file.map(|file| match special {
-            // Its first bytes may come late.
-            true => Pcap::reading(&name, file, is_known).map_err(|error| error.to_string()),
-            false => {
-                let plain = Plain::of(&name, file).map_err(|error| error.to_string())?;
-                Pcap::reading(&name, plain, is_known).map_err(|error| error.to_string())
-            }
-        });
-        read.transpose().map(|read| (read, bytes))
+    });
+    let read = opened.and_then(|opened| {
+        let bytes = opened.bytes();
+        let plain = opened.plain(&name).map_err(|error| error.to_string())?;
+        let read = plain.map(|plain| Pcap::reading(&name, plain, is_known)).transpose();
+        Ok((read.map_err(|error| error.to_string())?, bytes))
     });
     read.map_err(|words| setup.args.refuse(arg, &words))
 }

@@ -1,4 +1,4 @@
-//! Plain bytes of a file, which may be compressed.
+//! Plain bytes of a file that an element reads, which may be compressed.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -6,18 +6,51 @@ use std::io::{self, Read};
 use fingerpost_route::source::SourceError;
 use fingerpost_route::source::table::decompress::Decoded;
 
-/// Reader of the plain bytes.
-pub(crate) struct Plain(Decoded);
+use crate::language::open_policy::OpenPolicy;
 
-impl Plain {
-    /// Bytes of a file, whose first ones are read now; `name` is for messages.
+/// A file that an element reads, opened; none where the configuration is only checked and it is no regular file.
+pub(crate) struct Opened {
+    file: Option<File>,
+    /// Its first bytes may come late, and are plain.
+    special: bool,
+}
+
+impl Opened {
+    /// Opens what a name stands for: a FIFO or a device only if it is `special`, or the policy has it so.
     ///
     /// # Errors
-    /// They cannot be read.
-    pub(crate) fn of(name: &str, file: File) -> Result<Self, SourceError> {
-        Decoded::new(name, Box::new(file)).map(Self)
+    /// As [`OpenPolicy::input`] and [`OpenPolicy::special_input`].
+    pub(crate) fn new(policy: &OpenPolicy, name: &str, special: bool) -> io::Result<Self> {
+        let special = special || policy.is_special(name);
+        let file = match special {
+            true => policy.special_input(name)?,
+            false => Some(policy.input(name)?),
+        };
+        Ok(Self { file, special })
+    }
+
+    /// Length in bytes as it is stored; `None` where it is no regular file.
+    pub(crate) fn bytes(&self) -> Option<u64> {
+        let metadata = self.file.as_ref()?.metadata().ok()?;
+        metadata.is_file().then(|| metadata.len())
+    }
+
+    /// Reader of the plain bytes; `name` is for messages.
+    ///
+    /// # Errors
+    /// The first bytes cannot be read.
+    pub(crate) fn plain(self, name: &str) -> Result<Option<Box<dyn Read + Send>>, SourceError> {
+        let Some(file) = self.file else { return Ok(None) };
+        let plain: Box<dyn Read + Send> = match self.special {
+            true => Box::new(file),
+            false => Box::new(Plain(Decoded::new(name, Box::new(file))?)),
+        };
+        Ok(Some(plain))
     }
 }
+
+/// Reader of a file that may be compressed.
+struct Plain(Decoded);
 
 impl Read for Plain {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {

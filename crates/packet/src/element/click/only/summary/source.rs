@@ -3,7 +3,6 @@
 //! It waits while all queues behind it are full, and may be pulled from instead. Of several workers the first reads it.
 //! Handlers: `filename`, `filesize` in bytes as they are stored, and `filepos`, how many plain bytes were read.
 
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::element::click::only::annotations::Annotations;
 use crate::element::click::only::console;
 use crate::element::click::only::random::{Chance, Sampling};
-use crate::element::support::plain::Plain;
+use crate::element::support::plain::Opened;
 use crate::element::support::setting::Setting;
 use crate::element::support::stop;
 use crate::frame::counters::{Count, PerWorker};
@@ -175,25 +174,14 @@ pub(super) fn open(
     }
     let Some(arg) = file else { return Err(setup.args.refuse_all("argument FILENAME is missing")) };
     let name: String = setup.args.read(arg, "FILENAME")?;
-    let special = setup.policy.is_special(&name);
-    let opened = match special {
-        true => setup.policy.special_input(&name),
-        false => setup.policy.input(&name).map(Some),
-    };
-    match opened {
-        Ok(file) => {
-            let about = file.as_ref().and_then(|file| file.metadata().ok());
-            let bytes = about.filter(|about| about.is_file()).map(|about| about.len());
-            let plain = file.map(|file: File| match special {
-                // Its first bytes may come late.
-                true => Ok(Box::new(file) as Box<dyn Read + Send>),
-                false => Plain::of(&name, file).map(|plain| Box::new(plain) as _),
-            });
-            let plain = plain.transpose();
+    match Opened::new(setup.policy, &name, false) {
+        Ok(opened) => {
+            let bytes = opened.bytes();
+            let plain = opened.plain(&name);
             let plain = plain.map_err(|error| setup.args.refuse(arg, &error.to_string()))?;
             Ok(plain.map(|plain| Input::new(plain, &name, bytes)))
         }
-        Err(error) if absent && error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) if absent && error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(setup.args.refuse(arg, &format!("{name}: {error}"))),
     }
 }

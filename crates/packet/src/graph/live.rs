@@ -95,12 +95,7 @@ impl Live {
 
     /// Arguments of a configuration that cannot be changed.
     fn others(&self, config: &str) -> Result<Vec<String>, String> {
-        let mut sources = Sources::default();
-        let source = sources.add("config", config).ok_or("a text of 4 GiB or more")?;
-        let end = u32::try_from(config.len()).map_err(|_| "a text of 4 GiB or more")?;
-        let text = Text::of(&sources, Span { source, start: 0, end });
-        let mut problems = Problems::default();
-        Ok(Args::new("", self.class.spec.name, &text, &mut problems).others_than(&self.keywords()))
+        configured(self.class.spec.name, config, |args| Ok(args.others_than(&self.keywords())))
     }
 
     /// What a new element of this configuration would have, for each argument.

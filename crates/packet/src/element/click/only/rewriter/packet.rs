@@ -3,7 +3,7 @@
 use super::pattern::{FlowId, Words};
 use super::tcp::Deltas;
 use crate::element::click::only::seen::{Seen, long, word};
-use crate::frame::wire::checksum::{update, update_long};
+use crate::frame::wire::checksum::{Sum, update, update_long};
 use crate::frame::wire::icmp::PROTOCOL_ICMP;
 use crate::frame::wire::protocol::{TCP, UDP};
 use crate::frame::wire::{IP4_BYTES, Ip4};
@@ -70,10 +70,9 @@ pub(super) struct Sums {
 
 impl Sums {
     pub(super) fn new(from: FlowId, to: FlowId) -> Self {
-        let (from, to) = (from.words(), to.words());
-        let ip = halves(!from.addrs) + halves(to.addrs);
-        let transport = ip + u64::from(!from.ports) + u64::from(to.ports);
-        Self { ip: fold(ip), transport: fold(transport) }
+        let ip = Sum::ZERO.long(!from.src).long(!from.dst).long(to.src).long(to.dst);
+        let transport = ip.word(!from.sport).word(!from.dport).word(to.sport).word(to.dport);
+        Self { ip: ip.fold().to_be(), transport: transport.fold().to_be() }
     }
 
     /// Sums for packets of one direction.
@@ -116,19 +115,6 @@ pub(super) fn rewrite_plain(ip: &mut [u8], to: Words, sums: Sums, reply: bool) -
 
 /// Bytes of a TCP header up to the end of its checksum.
 const TCP_BYTES: usize = 18;
-
-/// Sum of the two halves of a word.
-fn halves(word: u64) -> u64 {
-    (word >> 32) + (word & 0xffff_ffff)
-}
-
-/// A sum of words below 2^36 in 16 bits, with carries at its end.
-#[allow(clippy::cast_possible_truncation, reason = "folded below 2^16 by then")]
-fn fold(sum: u64) -> u16 {
-    let sum = (sum >> 32) + ((sum >> 16) & 0xffff) + (sum & 0xffff);
-    let sum = (sum >> 16) + (sum & 0xffff);
-    ((sum >> 16) + (sum & 0xffff)) as u16
-}
 
 /// A checksum after the sum under it has changed, as packets have it: `~(~HC + change)`, whose carry is the borrow of
 /// `HC - change`.

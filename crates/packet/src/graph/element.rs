@@ -74,6 +74,11 @@ pub trait Element: Send {
     }
 }
 
+/// An element that leaves packets as they are, or that no packet comes to.
+pub(crate) struct Passing;
+
+impl Element for Passing {}
+
 /// The inputs of an element that pull.
 pub trait Inputs {
     /// Pulls packets at an input: as many as `into` has room for come, or fewer.

@@ -14,6 +14,7 @@ pub mod worker;
 
 pub use crate::frame::counters::{Instance, NodeCounters};
 pub use dry_run::{DryRun, DryRunError};
+pub(crate) use element::Passing;
 pub use element::{Context, Element, Held, Inputs, Transmit};
 pub use ending::Ending;
 pub use live::LiveArg;

@@ -4,7 +4,7 @@
 //! all; whoever runs the graph decides which clients may change the router. Handler `port` has the TCP port that it
 //! listens at, `filename` the path of the Unix socket.
 
-use crate::graph::{Element, ElementClass, Made, Setup};
+use crate::graph::{ElementClass, Made, Passing, Setup};
 use crate::handler::Handler;
 use crate::handler::control_socket::{Listen, SessionOptions};
 use crate::language::{ClassSpec, ConfigError};
@@ -26,7 +26,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
                 Handler::read("port", port)
             }
         };
-        Ok(Made::new(|_| Nothing).control_socket(listen, options).handler(shown))
+        Ok(Made::new(|_| Passing).control_socket(listen, options).handler(shown))
     },
 };
 
@@ -55,10 +55,6 @@ fn read(setup: &mut Setup<'_>) -> Result<(Listen, bool), ConfigError> {
         (other, _) => Err(args.refuse_all(&format!("TYPE: `{other}` is neither TCP nor UNIX"))),
     }
 }
-
-struct Nothing;
-
-impl Element for Nothing {}
 
 #[cfg(test)]
 mod tests {

@@ -16,7 +16,7 @@ use crate::element::support::packets::Packets;
 use crate::frame::counters::Count;
 use crate::frame::wire::Ether;
 use crate::frame::{BATCH, Batch, FLAG_LINK_MULTICAST, Note};
-use crate::graph::{Context, Element, ElementClass, Inputs, Made, Receives, Setup};
+use crate::graph::{Context, Element, ElementClass, Inputs, Made, Passing, Receives, Setup};
 use crate::language::{ClassSpec, ConfigError};
 
 /// Keywords without effect: none without Click's elements.
@@ -34,7 +34,8 @@ pub(crate) const FROM_ALL: ElementClass = ElementClass {
     summary: "the packets that ports receive for which there is no FromDevice",
     configure: |setup| {
         setup.args.finish()?;
-        Ok(Made::new(|_| Pass).receives(Receives::Rest))
+        // The next element reads the headers.
+        Ok(Made::new(|_| Passing).receives(Receives::Rest))
     },
 };
 
@@ -114,11 +115,6 @@ impl Element for FromDevice {
         }
     }
 }
-
-/// Element that leaves packets as they are: the next one reads their headers.
-struct Pass;
-
-impl Element for Pass {}
 
 /// Sends by a port.
 pub(crate) struct ToDevice {

@@ -9,7 +9,7 @@ use crate::element::click::arp_querier::{ByArp, Named};
 use crate::element::click::neighbors::Neighbors;
 use crate::element::click::querier::{Given, Shared, table_handled};
 use crate::frame::counters::PerWorker;
-use crate::graph::{Element, ElementClass, Made, Setup};
+use crate::graph::{ElementClass, Made, Passing, Setup};
 use crate::language::{ClassSpec, ConfigError, Problems};
 
 pub(crate) const CLASS: ElementClass = ElementClass {
@@ -26,7 +26,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         // A handler may write entries where no element has learned any.
         table.set_capacity(given.entries());
         let members = move || lock(&group.members).clone();
-        let made = Made::new(|_| Table);
+        let made = Made::new(|_| Passing);
         Ok(table_handled::<ByArp>(made, &table, given.life_ns::<ByArp>(), members))
     },
 };
@@ -52,10 +52,6 @@ fn lock<T>(shared: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     // A list is whole whatever panicked beside it.
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
-
-struct Table;
-
-impl Element for Table {}
 
 /// The table that argument `TABLE` names, for one more element, and its bounds.
 pub(in crate::element::click) fn named(setup: &mut Setup<'_>) -> Result<Named, ConfigError> {

@@ -5,7 +5,7 @@
 //! Source: Click's elements of these names.
 
 use crate::element::click::only::console;
-use crate::graph::{Element, ElementClass, Made};
+use crate::graph::{ElementClass, Made, Passing};
 use crate::language::{ClassSpec, addresses, annotations, ports};
 
 pub(crate) const ADDRESSES: ElementClass = ElementClass {
@@ -19,7 +19,7 @@ pub(crate) const ADDRESSES: ElementClass = ElementClass {
             }
         }
         setup.args.finish()?;
-        Ok(Made::new(|_| Info))
+        Ok(Made::new(|_| Passing))
     },
 };
 
@@ -33,7 +33,7 @@ pub(crate) const PORTS: ElementClass = ElementClass {
             }
         }
         setup.args.finish()?;
-        Ok(Made::new(|_| Info))
+        Ok(Made::new(|_| Passing))
     },
 };
 
@@ -47,7 +47,7 @@ pub(crate) const ANNOTATIONS: ElementClass = ElementClass {
             }
         }
         setup.args.finish()?;
-        Ok(Made::new(|_| Info))
+        Ok(Made::new(|_| Passing))
     },
 };
 
@@ -65,7 +65,7 @@ const fn silent(name: &'static str, summary: &'static str) -> ElementClass {
         configure: |setup| {
             while setup.args.next_of_any().is_some() {}
             setup.args.finish()?;
-            Ok(Made::new(|_| Info))
+            Ok(Made::new(|_| Passing))
         },
     }
 }
@@ -82,7 +82,7 @@ pub(crate) const MESSAGE: ElementClass = ElementClass {
             Some("WARNING") => setup.args.warn_all(&text),
             Some(_) => return Err(setup.args.refuse_all(&text)),
         }
-        Ok(Made::new(|_| Info))
+        Ok(Made::new(|_| Passing))
     },
 };
 
@@ -94,10 +94,6 @@ pub(crate) const ERROR: ElementClass = ElementClass {
         Err(setup.args.refuse_all("an element that is none"))
     },
 };
-
-struct Info;
-
-impl Element for Info {}
 
 #[cfg(test)]
 mod tests {

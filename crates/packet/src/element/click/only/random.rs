@@ -12,7 +12,7 @@ use crate::element::support::setting::{Setting, Word, value};
 use crate::element::support::time;
 use crate::frame::counters::{Count, PerWorker};
 use crate::frame::{Batch, DropReason};
-use crate::graph::{Context, Element, ElementClass, Exit, Made, Setup};
+use crate::graph::{Context, Element, ElementClass, Exit, Made, Passing, Setup};
 use crate::handler::Handler;
 use crate::language::{ClassSpec, Value};
 use std::fmt;
@@ -149,7 +149,7 @@ pub(crate) const SEED: ElementClass = ElementClass {
             if !instance.is_dry_run() {
                 time::seed(first.into());
             }
-            Nothing
+            Passing
         });
         let made = made.handler(Handler::read("seed", move || shown.get().to_string()));
         Ok(made.handler(Handler::write("seed", move |text| {
@@ -166,10 +166,6 @@ pub(crate) const SEED: ElementClass = ElementClass {
 fn unforeseen() -> u32 {
     time::secret_word() as u32
 }
-
-struct Nothing;
-
-impl Element for Nothing {}
 
 pub(crate) const SAMPLE: ElementClass = sorting(
     "RandomSample",

@@ -4,7 +4,7 @@
 //! Source: Click's elements of these names. They are taken with a warning.
 
 use super::each::class;
-use crate::graph::{Element, ElementClass, Made, Setup};
+use crate::graph::{ElementClass, Made, Passing, Setup};
 use crate::language::{ClassSpec, ConfigError};
 
 pub(crate) const STATIC: ElementClass = hint("StaticThreadSched");
@@ -27,9 +27,5 @@ fn passes(setup: &mut Setup<'_>) -> Result<Made, ConfigError> {
     while setup.args.next_of_any().is_some() {}
     setup.args.finish()?;
     setup.args.warn_here("each worker has all elements here: nothing is changed by it");
-    Ok(Made::new(|_| Hint))
+    Ok(Made::new(|_| Passing))
 }
-
-struct Hint;
-
-impl Element for Hint {}

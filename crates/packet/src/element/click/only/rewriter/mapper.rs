@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use fingerpost_lpm::Rng;
 
-use super::{Input, Kind, Named, input};
-use crate::graph::{ElementClass, Made, Setup};
+use super::{Input, Kind, input};
+use crate::graph::{ElementClass, Made, Passing, Setup};
 use crate::language::{Args, ClassSpec, Problems, Value};
 
 pub(crate) const IN_TURN: ElementClass = ElementClass {
@@ -25,7 +25,7 @@ pub(crate) const IN_TURN: ElementClass = ElementClass {
             return Err(setup.args.refuse_all("it has no patterns"));
         }
         setup.args.finish()?;
-        Ok(Made::new(|_| Named))
+        Ok(Made::new(|_| Passing))
     },
 };
 
@@ -41,7 +41,7 @@ pub(crate) const BY_SOURCE: ElementClass = ElementClass {
             return Err(setup.args.refuse_all("it has no patterns"));
         }
         setup.args.finish()?;
-        Ok(Made::new(|_| Named))
+        Ok(Made::new(|_| Passing))
     },
 };
 

@@ -39,7 +39,7 @@ use crate::element::support::setting::value;
 use crate::frame::wire::icmp::PROTOCOL_ICMP;
 use crate::frame::wire::protocol::{TCP as PROTOCOL_TCP, UDP as PROTOCOL_UDP};
 use crate::frame::{Batch, DropReason, Hop};
-use crate::graph::{Context, Element, ElementClass, Made, Setup};
+use crate::graph::{Context, Element, ElementClass, Made, Passing, Setup};
 use crate::handler::Handler;
 use crate::language::{Arg, ClassSpec, ConfigError, Problems, Value};
 
@@ -71,15 +71,11 @@ pub(crate) const PATTERNS: ElementClass = ElementClass {
             }
         }
         setup.args.finish()?;
-        Ok(Made::new(|_| Named))
+        Ok(Made::new(|_| Passing))
     },
 };
 
 const PATTERNS_NAME: &str = "IPRewriterPatterns";
-
-struct Named;
-
-impl Element for Named {}
 
 const fn class(
     name: &'static str,

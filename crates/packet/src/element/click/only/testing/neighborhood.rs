@@ -4,7 +4,7 @@
 //! with an argument, the first elements of that class (or that have that name) on each path.
 
 use crate::element::click::only::nearest::near;
-use crate::graph::{Element, ElementClass, Made, Setup};
+use crate::graph::{ElementClass, Made, Passing, Setup};
 use crate::handler::Handler;
 use crate::language::ClassSpec;
 
@@ -31,10 +31,6 @@ fn names(setup: &Setup<'_>, wanted: Option<&str>, behind: bool) -> String {
     };
     near(setup, behind, is).into_iter().map(|at| format!("{}\n", elements[at].name)).collect()
 }
-
-struct Passing;
-
-impl Element for Passing {}
 
 #[cfg(test)]
 mod tests {

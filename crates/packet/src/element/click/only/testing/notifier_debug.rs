@@ -6,7 +6,7 @@
 
 use crate::element::click::only::each::class;
 use crate::element::click::only::nearest::{is_queue, near};
-use crate::graph::{Element, ElementClass, Made};
+use crate::graph::{ElementClass, Made, Passing};
 use crate::handler::Handler;
 use crate::language::Processing;
 
@@ -25,7 +25,7 @@ pub(crate) const CLASS: ElementClass =
         let installed = setup.installed.clone();
         let (signal, line) =
             if pulls { ("empty", "nonempty true") } else { ("full", "nonfull true") };
-        Ok(Made::new(|_| Pass).handler(Handler::read("signal", move || {
+        Ok(Made::new(|_| Passing).handler(Handler::read("signal", move || {
             let Some(handlers) = installed.handlers().filter(|_| !names.is_empty()) else {
                 return "busy".into();
             };
@@ -38,10 +38,6 @@ pub(crate) const CLASS: ElementClass =
             shown.collect::<Vec<_>>().join(" ")
         })))
     });
-
-struct Pass;
-
-impl Element for Pass {}
 
 #[cfg(test)]
 mod tests {

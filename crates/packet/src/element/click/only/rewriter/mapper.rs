@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use fingerpost_lpm::Rng;
 
-use super::{Input, Kind, input};
+use super::{Input, Kind, Spec, input};
 use crate::graph::{ElementClass, Made, Passing, Setup};
 use crate::language::{Args, ClassSpec, Problems, Value};
 
@@ -122,7 +122,7 @@ impl Ring {
     }
 }
 
-type Patterns = (Vec<Input>, Order);
+type Patterns = (Vec<Spec>, Order);
 
 /// The patterns of a mapper and their order, where the words are the name of one.
 pub(super) fn read(
@@ -164,7 +164,7 @@ fn patterns(
             words.insert(0, "pattern".to_owned());
         }
         match input(setup, &words, kind) {
-            Ok(input @ (Input::Pattern(..) | Input::Keep(..))) => patterns.push(input),
+            Ok(spec @ (Input::Pattern(_) | Input::Keep, _)) => patterns.push(spec),
             Ok(_) => return Some(Err("no pattern".into())),
             Err(words) => return Some(Err(words)),
         }

@@ -133,27 +133,17 @@ impl Kind {
 #[derive(Debug)]
 enum Input {
     Drop,
-    Pass(u16),
-    Keep(u16, u16),
-    Pattern(Pattern, u16, u16),
+    Pass,
+    Keep,
+    Pattern(Pattern),
     Mapper(Mapper),
 }
 
+/// An input with the outputs of the packets of a flow that begins there, and of the replies to them.
+type Spec = (Input, [u16; 2]);
+
 /// Inputs of a rewriter with the patterns of its mappers, at most: a flow has the number of its own in 16 bits.
 const MOST_INPUTS: usize = u16::MAX as usize;
-
-impl Input {
-    /// Outputs of the packets of a flow that began here, and of the replies to them.
-    fn outputs(&self) -> [u16; 2] {
-        match self {
-            Self::Pattern(_, packets, replies) | Self::Keep(packets, replies) => {
-                [*packets, *replies]
-            }
-            Self::Pass(output) => [*output; 2],
-            Self::Drop | Self::Mapper(_) => [0; 2],
-        }
-    }
-}
 
 /// A rewriter: what its instances, its handlers and the elements that name it share.
 #[derive(Default)]
@@ -173,7 +163,7 @@ struct Config {
     inputs: Vec<Input>,
     /// Number of the former.
     own_inputs: usize,
-    /// [`Input::outputs`] of each.
+    /// Outputs of each ([`Spec`]), which are all that a packet of a known flow needs of it.
     outputs: Vec<[u16; 2]>,
     reply_paint: bool,
     tcp: Timeouts,
@@ -264,7 +254,7 @@ fn configure(setup: &mut Setup<'_>, kind: Kind) -> Result<Made, ConfigError> {
                 let first = given.len() + mapped.len();
                 let count = patterns.len();
                 mapped.extend(patterns);
-                Input::Mapper(Mapper { first, count, order })
+                (Input::Mapper(Mapper { first, count, order }), [0; 2])
             }),
         };
         match read {
@@ -294,14 +284,15 @@ fn configure(setup: &mut Setup<'_>, kind: Kind) -> Result<Made, ConfigError> {
             Err(_) => table = named(setup, arg)?.own.clone(),
         },
     }
+    let (inputs, outputs) = inputs.into_iter().unzip();
     let config = Config {
         table,
         // Nodes of a graph have numbers of 16 bits.
         owner: u16::try_from(setup.number()).unwrap_or(u16::MAX),
         kind,
-        outputs: inputs.iter().map(Input::outputs).collect(),
         inputs,
         own_inputs,
+        outputs,
         reply_paint,
         tcp,
         udp,
@@ -326,7 +317,7 @@ fn configure(setup: &mut Setup<'_>, kind: Kind) -> Result<Made, ConfigError> {
 }
 
 /// Source and destination of a rewriter of echo requests, as configurations gave them that knew no patterns.
-fn old_form(setup: &Setup<'_>, given: &[Arg<'_>], kind: Kind) -> Option<Input> {
+fn old_form(setup: &Setup<'_>, given: &[Arg<'_>], kind: Kind) -> Option<Spec> {
     let [src, dst] = given else { return None };
     if kind != Kind::Ping || setup.inputs != 1 {
         return None;
@@ -336,24 +327,25 @@ fn old_form(setup: &Setup<'_>, given: &[Arg<'_>], kind: Kind) -> Option<Input> {
     let reply = u16::from(setup.outputs > 1);
     Pattern::read(&words, false, kind.is_udp_first())
         .ok()
-        .map(|pattern| Input::Pattern(pattern, 0, reply))
+        .map(|pattern| (Input::Pattern(pattern), [0, reply]))
 }
 
 /// Reads what becomes of the new flows of an input.
-fn input(setup: &Setup<'_>, words: &[String], kind: Kind) -> Result<Input, String> {
+fn input(setup: &Setup<'_>, words: &[String], kind: Kind) -> Result<Spec, String> {
     let output = |text: &String| {
         let number = u16::read(text).ok().filter(|&number| u32::from(number) < setup.outputs);
         number.ok_or_else(|| format!("bad output `{text}`"))
     };
+    let both = |words: &[String]| Ok::<_, String>([output(&words[0])?, output(&words[1])?]);
     let addrs_alone = !kind.has_ports();
     match &words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["drop" | "discard"] => Ok(Input::Drop),
-        ["pass" | "passthrough" | "nochange"] => Ok(Input::Pass(0)),
-        ["pass" | "passthrough" | "nochange", _] => Ok(Input::Pass(output(&words[1])?)),
-        ["keep", ..] if words.len() == 3 => Ok(Input::Keep(output(&words[1])?, output(&words[2])?)),
+        ["drop" | "discard"] => Ok((Input::Drop, [0; 2])),
+        ["pass" | "passthrough" | "nochange"] => Ok((Input::Pass, [0; 2])),
+        ["pass" | "passthrough" | "nochange", _] => Ok((Input::Pass, [output(&words[1])?; 2])),
+        ["keep", ..] if words.len() == 3 => Ok((Input::Keep, both(&words[1..])?)),
         ["pattern", name, ..] if words.len() == 4 => {
             let pattern = named_pattern(setup, name, kind)?;
-            Ok(Input::Pattern(pattern, output(&words[2])?, output(&words[3])?))
+            Ok((Input::Pattern(pattern), both(&words[2..])?))
         }
         ["pattern", ..] if words.len() >= 5 => {
             let (values, outputs) = words[1..].split_at(words.len() - 3);
@@ -362,7 +354,7 @@ fn input(setup: &Setup<'_>, words: &[String], kind: Kind) -> Result<Input, Strin
             if kind == Kind::Addr && values.last().is_some_and(|dst| dst != "-") {
                 return Err("the destination of packets is not changed here: `-`".into());
             }
-            Ok(Input::Pattern(pattern, output(&outputs[0])?, output(&outputs[1])?))
+            Ok((Input::Pattern(pattern), both(outputs)?))
         }
         _ => Err("bad input spec".into()),
     }
@@ -472,9 +464,9 @@ fn input_texts(core: &Core, one: Option<usize>) -> String {
     let line = |(number, (input, flows)): (usize, (&Input, u64))| {
         let text = match input {
             Input::Drop => "<drop>".to_owned(),
-            Input::Pass(_) => "<nochange>".to_owned(),
-            Input::Keep(..) => "<keep>".to_owned(),
-            Input::Pattern(pattern, ..) => pattern.text(),
+            Input::Pass => "<nochange>".to_owned(),
+            Input::Keep => "<keep>".to_owned(),
+            Input::Pattern(pattern) => pattern.text(),
             Input::Mapper(_) => "<mapper>".to_owned(),
         };
         let count = if flows == 0 { String::new() } else { format!(" [{flows}]") };
@@ -659,9 +651,9 @@ impl Config {
     ) -> Option<Found> {
         let key = self.keys(protocol, id)[0];
         let (choice, pattern) = match self.inputs.get(usize::from(input))? {
-            Input::Keep(..) => (Choice::One(key.id), None),
-            Input::Pattern(pattern, ..) => (pattern.choice(key.id), Some(pattern)),
-            Input::Drop | Input::Pass(_) | Input::Mapper(_) => return None,
+            Input::Keep => (Choice::One(key.id), None),
+            Input::Pattern(pattern) => (pattern.choice(key.id), Some(pattern)),
+            Input::Drop | Input::Pass | Input::Mapper(_) => return None,
         };
         let to = match choice {
             Choice::One(to) => to,
@@ -734,7 +726,7 @@ impl Work<'_> {
         let (found, (protocol, id)) = match (found, known) {
             (Some(found), Some(known)) => (found, known),
             (_, known) => match (config.inputs.get(usize::from(input)), known) {
-                (Some(Input::Pass(output)), _) => return Ok(*output),
+                (Some(Input::Pass), _) => return Ok(config.output(input, false)),
                 (Some(Input::Drop) | None, _) | (_, None) => return Err(DropReason::Unmatched),
                 // A reply that nobody is known to have requested.
                 _ if config.kind == Kind::Ping && !packet::is_request(batch.bytes(i), network) => {

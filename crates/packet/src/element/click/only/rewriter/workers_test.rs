@@ -19,7 +19,7 @@ pub(super) fn config(pattern: &str, workers: u32, capacity: usize) -> Config {
         table,
         owner: 0,
         kind: Kind::Ip,
-        inputs: vec![Input::Pattern(pattern, 0, 1)],
+        inputs: vec![Input::Pattern(pattern)],
         own_inputs: 1,
         outputs: vec![[0, 1]],
         reply_paint: false,

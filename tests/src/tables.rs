@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use fingerpost_lpm::{Addr, NextHopId, Prefix};
 use fingerpost_route::AnyPrefix;
 use fingerpost_route::source::table::decompress::Decoded;
-use fingerpost_route::source::table::{FileHop, TableReader};
+use fingerpost_route::source::table::{FileHop, TableEntry, TableReader};
 
 /// A route's prefix and next hop.
 pub type Route<A> = (Prefix<A>, NextHopId);
@@ -48,14 +48,21 @@ pub fn read<A: Addr>(path: &Path) -> Vec<Route<A>> {
     routes
 }
 
+/// Entries of a shipped table in their order.
+///
+/// # Panics
+/// When it cannot be read.
+pub fn entries(name: &str) -> impl Iterator<Item = TableEntry> {
+    let reader = TableReader::open(&shipped().join(name)).expect("the table is shipped");
+    reader.map(|entry| entry.expect("the table is whole"))
+}
+
 /// Lines for `ip -batch` that add every `share`th route of the shipped IPv4 table by a gateway.
 ///
 /// # Panics
-/// When the table cannot be opened.
+/// When the table cannot be read.
 pub fn routes_by(gateway: &str, share: usize) -> String {
-    let table = shipped().join("v4-tier1-nh496.txt.xz");
-    let reader = TableReader::open(&table).expect("the table is shipped");
-    let routes = reader.map_while(Result::ok).step_by(share);
+    let routes = entries("v4-tier1-nh496.txt.xz").step_by(share);
     routes.map(|route| format!("route add {} via {gateway}\n", route.prefix)).collect()
 }
 

@@ -5,7 +5,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
 use fingerpost_route::AnyPrefix;
-use fingerpost_route::source::table::TableReader;
 use serde::Deserialize;
 
 use crate::frr::Frr;
@@ -222,7 +221,6 @@ pub fn hosts(prefixes: &[String]) -> (Vec<IpAddr>, Vec<IpAddr>) {
 }
 
 fn of_table(name: &str, used: impl Fn(&AnyPrefix) -> bool) -> impl Iterator<Item = String> {
-    let reader = TableReader::open(&tables::shipped().join(name)).expect("the table is shipped");
-    let all = reader.map_while(Result::ok).map(|entry| entry.prefix);
+    let all = tables::entries(name).map(|entry| entry.prefix);
     all.filter(used).map(|prefix| prefix.to_string())
 }

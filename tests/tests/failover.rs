@@ -96,9 +96,8 @@ impl Lab {
         }
         // As a router would have it: a hop without carrier is none.
         run(r, "sysctl -qw net.ipv4.conf.all.ignore_routes_with_linkdown=1");
-        let text = tables::text(&tables::shipped().join("v4-tier1-nh496.txt.xz"));
-        let prefixes = text.lines().filter_map(|line| Some(line.split_once(' ')?.0.to_owned()));
-        let prefixes = prefixes.collect();
+        let routes = tables::entries("v4-tier1-nh496.txt.xz");
+        let prefixes = routes.map(|entry| entry.prefix.to_string()).collect();
         Some(Self { line, prefixes })
     }
 

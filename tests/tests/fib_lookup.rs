@@ -14,7 +14,7 @@ use fingerpost_route::{
     AnyPrefix, Control, ControlOptions, Forwarding, MAIN_TABLE, Operation, Paths, Reader, RouteKey,
     SourceId, Target,
 };
-use fingerpost_tests::root;
+use fingerpost_tests::tables;
 
 /// Addresses looked up in one pin, as the module does.
 const TOGETHER: usize = 64;
@@ -39,7 +39,7 @@ fn lab(name: &str, default: &str) -> Lab {
     let source = control.add_source("file", 20);
     let kind = find("file").expect("the file source is in the registry");
     let mut open = (kind.open)(&SourceSpec::default()).expect("it opens");
-    let path = root().join("testdata/tables").join(name);
+    let path = tables::shipped().join(name);
     file::feed(open.as_mut(), &path, &mut |event| control.handle(source, event))
         .expect("the table is shipped");
     let now = Instant::now();

@@ -9,8 +9,8 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use fingerpost_route::source::table::{FileHop, TableReader};
-use fingerpost_tests::{lab, quick, root, skip};
+use fingerpost_route::source::table::FileHop;
+use fingerpost_tests::{lab, quick, root, skip, tables};
 
 /// Packets of a run: enough that the few instructions around the path do not show.
 const PACKETS: u64 = 20_000;
@@ -41,10 +41,8 @@ fn compiler() -> String {
 
 /// A part of a shipped table, as text.
 fn thin(table: &str, folder: &Path) -> PathBuf {
-    let reader = TableReader::open(&root().join("testdata/tables").join(table))
-        .expect("the table is shipped");
     let mut text = String::new();
-    for entry in reader.map_while(Result::ok).step_by(THIN) {
+    for entry in tables::entries(table).step_by(THIN) {
         if let FileHop::Addr(hop) = entry.hop {
             writeln!(text, "{} {hop}", entry.prefix).expect("a string takes all");
         }

@@ -2,19 +2,15 @@
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use fingerpost_route::AnyPrefix;
-use fingerpost_route::source::table::TableReader;
+use fingerpost_route::source::table::FileHop;
 use fingerpost_tests::netns::{Line, Router, batch, conserved, ip, run};
-use fingerpost_tests::{root, soak};
+use fingerpost_tests::{soak, tables};
 
-/// The shipped tables, and the larger ones where they are.
-fn tables() -> [PathBuf; 2] {
-    ["v4-tier1-nh496.txt.xz", "v6-tier1-nh496.txt.xz"]
-        .map(|name| root().join("testdata/tables").join(name))
-}
+/// The shipped tables of IPv4 and IPv6.
+const TABLES: [&str; 2] = ["v4-tier1-nh496.txt.xz", "v6-tier1-nh496.txt.xz"];
 
 /// Text of the report on the load.
 fn told(how: &str, report: &serde_json::Value) -> String {
@@ -37,7 +33,7 @@ fn full_tables_load_from_files() {
     ip(&format!("-n {r} route add fd00::/64 dev r1"));
     let file = std::env::temp_dir().join(format!("{r}.toml"));
     let mut config = String::from("[[source]]\nkind = \"kernel\"\n");
-    for path in tables() {
+    for path in TABLES.map(|name| tables::shipped().join(name)) {
         let _ = write!(
             config,
             "[[source]]\nkind = \"file\"\npath = {:?}\n",
@@ -49,11 +45,10 @@ fn full_tables_load_from_files() {
     let _ = std::fs::remove_file(&file);
     // 8.8.8.0/24 is in the table; whatever its next hop is, the destination is that, and the address.
     ip(&format!("-n {d} addr add 8.8.8.8/32 dev lo"));
-    let reader = TableReader::open(&tables()[0]).expect("the table is shipped");
     let want: AnyPrefix = AnyPrefix::parse("8.8.8.0/24").expect("a prefix");
-    let entry = reader.map_while(Result::ok).find(|entry| entry.prefix == want);
+    let entry = tables::entries(TABLES[0]).find(|entry| entry.prefix == want);
     let hop = match entry.expect("the table has it").hop {
-        fingerpost_route::source::table::FileHop::Addr(addr) => addr,
+        FileHop::Addr(addr) => addr,
         other => panic!("{other:?}"),
     };
     ip(&format!("-n {d} addr add {hop}/32 dev d0"));
@@ -74,9 +69,8 @@ fn full_tables_load_from_the_kernel() {
     let mut lines = String::new();
     let mut counts = [0u64; 2];
     let mut hops = HashSet::new();
-    for (path, family) in tables().iter().zip([4, 6]) {
-        let reader = TableReader::open(path).expect("the table is shipped");
-        for (n, entry) in reader.map_while(Result::ok).enumerate() {
+    for (name, family) in TABLES.into_iter().zip([4, 6]) {
+        for (n, entry) in tables::entries(name).enumerate() {
             if n % share != 0 {
                 continue;
             }

@@ -11,7 +11,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fingerpost_route::AnyPrefix;
-use fingerpost_route::source::table::TableReader;
 use fingerpost_tests::bird::{self, Bird};
 use fingerpost_tests::frr::Frr;
 use fingerpost_tests::netns::{Line, Router, command_beside, ip, run};
@@ -61,10 +60,8 @@ enum Cost {
 /// Prefixes of the table, and those of the flows.
 fn prefixes() -> Vec<String> {
     let share = if soak(Duration::ZERO).is_zero() { 200 } else { 1 };
-    let table = tables::shipped().join("v4-tier1-nh496.txt.xz");
-    let reader = TableReader::open(&table).expect("the table is shipped");
-    let mut prefixes: BTreeSet<String> =
-        reader.map_while(Result::ok).step_by(share).map(|entry| entry.prefix.to_string()).collect();
+    let routes = tables::entries("v4-tier1-nh496.txt.xz").step_by(share);
+    let mut prefixes: BTreeSet<String> = routes.map(|entry| entry.prefix.to_string()).collect();
     prefixes.extend(["10.9.0.0/24", "10.9.1.0/24"].map(String::from));
     prefixes.remove("0.0.0.0/0");
     prefixes.into_iter().collect()

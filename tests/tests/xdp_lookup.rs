@@ -18,7 +18,7 @@ use fingerpost_route::{
     AddressUpdate, AnyPrefix, Control, ControlOptions, LinkState, LinkUpdate, MAIN_TABLE, Mac,
     Operation, Path, RouteEvent, RouteKey, SourceId, Target,
 };
-use fingerpost_tests::{root, skip, soak, tables};
+use fingerpost_tests::{skip, soak, tables};
 
 /// Gateways that changed routes move among.
 const GATEWAYS: u32 = 200;
@@ -63,7 +63,7 @@ fn lab() -> Option<Lab> {
         let source = control.add_source(name, 20);
         let kind = find("file").expect("the file source is in the registry");
         let mut open = (kind.open)(&SourceSpec::default()).expect("it opens");
-        let path = root().join("testdata/tables").join(name);
+        let path = tables::shipped().join(name);
         file::feed(open.as_mut(), &path, &mut |event| control.handle(source, event))
             .expect("the table is shipped");
         source

@@ -256,11 +256,22 @@ impl Configured {
         })
     }
 
+    /// Ends a change that was carried out, or taken back: sends few static routes of it, and withdraws what was replaced. Nothing
+    /// of a change is sent before, as it may be refused. Returns how many tables of static routes have ended.
+    pub(super) fn end_change(&mut self, control: &mut Control) -> usize {
+        for fed in &mut self.fed {
+            if let By::Static(routes) = &mut fed.by {
+                routes.take_few(control);
+            }
+        }
+        self.withdraw_replaced(control)
+    }
+
     /// Withdraws static routes that were replaced, once all static routes that replace others are sent: a prefix that moves
     /// from one source to another has a route at any moment. Also withdraws the routes of sources that were taken away, once
     /// neither files nor static routes are being read. Belongs at the end of a change: in the midst of one, routes that later
     /// steps replace or restore would be withdrawn. Returns how many tables of static routes have ended.
-    pub(super) fn withdraw_replaced(&mut self, control: &mut Control) -> usize {
+    fn withdraw_replaced(&mut self, control: &mut Control) -> usize {
         let mut ended = 0;
         if !self.static_routes().any(StaticRoutes::is_reading) {
             for fed in &mut self.fed {
@@ -433,7 +444,7 @@ impl Configured {
         Ok(())
     }
 
-    /// Takes a source away; [`Configured::withdraw_replaced`] withdraws its routes.
+    /// Takes a source away; [`Configured::end_change`] withdraws its routes.
     pub(super) fn remove(&mut self, at: usize) {
         let Fed { source, by } = self.fed.remove(at);
         let kind = kind_of(&source);
@@ -597,14 +608,14 @@ mod tests {
             control.commit_now(Instant::now()).unwrap();
             configured.feed_again(&mut control, 0, &fixed(from.clone(), None), None).unwrap();
             configured.feed_again(&mut control, 1, &fixed(to.clone(), Some(MOVED)), None).unwrap();
-            assert_eq!(configured.withdraw_replaced(&mut control), 0, "one of them is read");
+            assert_eq!(configured.end_change(&mut control), 0, "one of them is read");
             has_a_route_at_any_moment(&mut configured, &mut control, 0xc000_0201);
             assert_eq!(control.rib_v4().candidates(), from.len() + to.len() + 1);
         }
     }
 
     #[test]
-    fn a_refused_change_withdraws_no_static_route_that_ran() {
+    fn a_refused_change_neither_sends_nor_withdraws_static_routes() {
         let (mut control, mut configured) = (control(), Configured::default());
         configured.feed(&mut control, &fixed(1000..6000, None), None).unwrap();
         configured.take_all(&mut control).unwrap();
@@ -612,10 +623,12 @@ mod tests {
         // Few routes in the place of many, and a further source: both are taken back, the last one first.
         configured.feed_again(&mut control, 0, &fixed(0..9, None), None).unwrap();
         configured.feed(&mut control, &fixed(20..30, None), None).unwrap();
+        assert_eq!(control.rib_v4().candidates(), 5000, "it may still be refused");
         configured.remove(1);
         configured.feed_again(&mut control, 0, &fixed(1000..6000, None), None).unwrap();
-        assert_eq!(configured.withdraw_replaced(&mut control), 0, "they are read again");
+        assert_eq!(configured.end_change(&mut control), 0, "they are read again");
         control.commit_now(Instant::now()).unwrap();
+        assert_eq!(control.rib_v4().candidates(), 5000, "packets follow none of the refused ones");
         // 10.3.232.0/24, the first one.
         has_a_route_at_any_moment(&mut configured, &mut control, 0x0a03_e801);
         assert_eq!(control.rib_v4().candidates(), 5000);

@@ -3,11 +3,11 @@
 //! A path whose link is not there is not used, and a route without another path waits. A link that is made anew has another
 //! number: its routes follow, in one turn where they are few.
 //!
-//! **Many routes.** Up to [`AT_ONCE`] routes are read and sent in the turn that opens the source. More are read by
-//! another thread ([`ReadAhead`], or one of their own), and then each turn sends some of them. The routes before stay until the
-//! last one of all such sources is sent, as one may have what another had. Changes of links and next hops are carried out
-//! likewise, a part of the routes a turn; a further change begins another round behind the present route, so that no route
-//! waits for good.
+//! **Many routes.** Up to [`AT_ONCE`] routes are read in the turn that opens the source, and sent at the end of the change
+//! that it belongs to, which may be refused until then. More are read by another thread ([`ReadAhead`], or one of their own),
+//! and then each turn sends some of them. The routes before stay until the last one of all such sources is sent, as one may
+//! have what another had. Changes of links and next hops are carried out likewise, a part of the routes a turn; a further
+//! change begins another round behind the present route, so that no route waits for good.
 //!
 //! With liveness a path is used while its link is up and its neighbor replies: the kernel probes it every `probe_ms`, and
 //! reports it as failed after three probes without a reply, `retrans_time_ms` of the link's neighbor table apart (a second,
@@ -249,31 +249,31 @@ impl StaticRoutes {
         self.id
     }
 
-    /// Replaces the routes, soon where there are many, which are read here unless they were before. Those that are not there
-    /// any more are withdrawn by [`StaticRoutes::end_table`].
+    /// Has routes that were read before, or that are read here, replace the present ones: few by [`StaticRoutes::take_few`],
+    /// many in turns. Those that are not there any more are withdrawn by [`StaticRoutes::end_table`].
     ///
     /// # Errors
     /// When one of at most [`AT_ONCE`] routes is not valid, or no thread can be started: nothing changed then. Errors of more
     /// routes that are read here are logged.
     pub(super) fn set(
         &mut self,
-        control: &mut Control,
+        control: &Control,
         source: &Source,
         read: Option<Read>,
     ) -> Result<(), SourceError> {
-        if let Some(read) = read {
-            // In the next turn: until then the change may be taken back.
-            self.reading = Some(Reading::Done(Box::new(read)));
-            return Ok(());
-        }
-        let lines = Lines::new(control, source);
-        if !Lines::are_many(source) {
-            let read = lines.read()?;
-            self.reading = None;
-            self.take(control, read);
-            self.send_table(control, None);
-            return Ok(());
-        }
+        let lines = || Lines::new(control, source);
+        let read = match read {
+            Some(read) => read,
+            None if Lines::are_many(source) => return self.read_beside(lines()),
+            None => lines().read()?,
+        };
+        // Nothing is sent yet: the change may be refused.
+        self.reading = Some(Reading::Done(Box::new(read)));
+        Ok(())
+    }
+
+    /// Has a thread of its own read routes.
+    fn read_beside(&mut self, lines: Lines) -> Result<(), SourceError> {
         let (to, reading) = channel();
         let thread = std::thread::Builder::new().name("fingerpost-lines".into());
         let started = thread.spawn(move || {
@@ -285,6 +285,17 @@ impl StaticRoutes {
         started.map_err(failed)?;
         self.reading = Some(Reading::Thread(reading));
         Ok(())
+    }
+
+    /// Sends routes that were read, where they are few: at the end of the change that has them.
+    pub(super) fn take_few(&mut self, control: &mut Control) {
+        match self.reading.take() {
+            Some(Reading::Done(read)) if read.routes.len() <= AT_ONCE => {
+                self.take(control, *read);
+                self.send_table(control, None);
+            }
+            other => self.reading = other,
+        }
     }
 
     /// Takes all routes that are to take the place of others, and waits for them.
@@ -641,6 +652,12 @@ mod tests {
             self.control.handle(kernel, RouteEvent::Link(update));
         }
 
+        /// A change to the routes of a source.
+        fn set(&mut self, source: &Source) {
+            self.routes.set(&self.control, source, None).unwrap();
+            self.routes.take_few(&mut self.control);
+        }
+
         /// A turn whose time is over at once.
         fn turn(&mut self, may_send: bool) -> (usize, bool) {
             let now = Instant::now();
@@ -665,12 +682,12 @@ mod tests {
     #[test]
     fn few_routes_are_there_at_once_and_many_in_turns() {
         let mut lab = Lab::new();
-        lab.routes.set(&mut lab.control, &source(AT_ONCE, "192.0.2.1"), None).unwrap();
+        lab.set(&source(AT_ONCE, "192.0.2.1"));
         let waits = AT_ONCE.div_ceil(10);
         assert!(!lab.routes.is_reading());
         assert_eq!(lab.has(), AT_ONCE - waits, "those over no interface");
 
-        lab.routes.set(&mut lab.control, &source(MANY, "192.0.2.2"), None).unwrap();
+        lab.set(&source(MANY, "192.0.2.2"));
         assert_eq!(lab.has(), AT_ONCE - waits, "those before stay");
         lab.wait_for_thread();
         assert_eq!(lab.turn(false), (0, false), "sources are held");
@@ -699,7 +716,7 @@ mod tests {
     #[test]
     fn the_last_route_follows_while_something_changes_each_turn() {
         let mut lab = Lab::new();
-        lab.routes.set(&mut lab.control, &source(AT_ONCE, "192.0.2.1"), None).unwrap();
+        lab.set(&source(AT_ONCE, "192.0.2.1"));
         lab.link(7);
         let moved = lab.routes.links.follow(&lab.control);
         assert_eq!(moved.len(), 1);
@@ -720,10 +737,10 @@ mod tests {
     #[test]
     fn routes_that_are_replaced_while_they_are_read_are_never_sent() {
         let mut lab = Lab::new();
-        lab.routes.set(&mut lab.control, &source(AT_ONCE, "192.0.2.1"), None).unwrap();
+        lab.set(&source(AT_ONCE, "192.0.2.1"));
         let has = lab.has();
-        lab.routes.set(&mut lab.control, &source(MANY, "192.0.2.2"), None).unwrap();
-        lab.routes.set(&mut lab.control, &source(AT_ONCE, "192.0.2.1"), None).unwrap();
+        lab.set(&source(MANY, "192.0.2.2"));
+        lab.set(&source(AT_ONCE, "192.0.2.1"));
         assert!(!lab.routes.is_reading());
         assert_eq!((lab.turn(true), lab.has()), ((0, false), has));
     }

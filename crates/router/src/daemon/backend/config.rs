@@ -346,7 +346,7 @@ impl Daemon {
                 (Err(error), Failing::Reported) => warn!(target: "source", "{error}"),
                 (Err(error), Failing::Refused) => {
                     done.into_iter().rev().for_each(|undo| self.undo(undo));
-                    self.sources.configured.withdraw_replaced(&mut self.control);
+                    self.sources.configured.end_change(&mut self.control);
                     return Err(ApiError::new(Code::Refused, error));
                 }
             }
@@ -355,7 +355,7 @@ impl Daemon {
         for at in gone.into_iter().rev() {
             self.sources.configured.remove(at);
         }
-        self.sources.configured.withdraw_replaced(&mut self.control);
+        self.sources.configured.end_change(&mut self.control);
         let config = self.settings.config_mut();
         let kernel = config.source.iter().filter(|source| source.kind == "kernel").cloned();
         let others = new.source.iter().filter(|source| source.kind != "kernel").cloned();

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use crate::element::support::setting::value;
+use crate::element::support::time::nanoseconds;
 use crate::frame::counters::{Count, PerWorker};
 use crate::frame::{Batch, DropReason, FLAG_GENERATED, PacketQueue};
 use crate::graph::{Context, Element, ElementClass, Held, Inputs, Made, Setup};
@@ -66,10 +67,6 @@ fn configure(setup: &mut Setup<'_>, hands_on: bool) -> Result<Made, ConfigError>
         })))
 }
 
-fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
 fn signed(ns: u64) -> i64 {
     i64::try_from(ns).unwrap_or(i64::MAX)
 }
@@ -92,7 +89,7 @@ fn age_ns(_: &Batch, _: usize, _: u64) -> i64 {
 
 /// Gives packet `i` the time of `ago_ns` before now.
 #[cfg(feature = "click")]
-fn stamp(batch: &mut Batch, i: usize, now_ns: u64, ago_ns: i64) {
+pub(super) fn stamp(batch: &mut Batch, i: usize, now_ns: u64, ago_ns: i64) {
     use crate::element::click::only::{annotations::Annotations, clock};
     let mut annotations = Annotations::of(batch, i);
     annotations.timestamp_ns = clock::time_of_day(now_ns).saturating_sub(ago_ns);
@@ -100,7 +97,7 @@ fn stamp(batch: &mut Batch, i: usize, now_ns: u64, ago_ns: i64) {
 }
 
 #[cfg(not(feature = "click"))]
-fn stamp(_: &mut Batch, _: usize, _: u64, _: i64) {}
+pub(super) fn stamp(_: &mut Batch, _: usize, _: u64, _: i64) {}
 
 struct Delay {
     /// Relaxed: nothing else depends on it.

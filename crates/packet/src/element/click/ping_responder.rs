@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use super::delay::stamp;
 use crate::frame::counters::{Count, PerWorker};
 use crate::frame::wire::checksum::{checksum, update};
 use crate::frame::wire::icmp::{PROTOCOL_ICMP, PROTOCOL_ICMPV6};
@@ -126,22 +127,10 @@ impl Element for PingResponder {
             // The way back is its own.
             let meta = &mut batch.meta_mut()[i];
             (meta.hop, meta.paint) = (Hop::NONE, 0);
-            stamp(batch, i, cx.now_ns);
+            stamp(batch, i, cx.now_ns, 0);
         }
     }
 }
-
-/// Notes the time of a reply.
-#[cfg(feature = "click")]
-fn stamp(batch: &mut Batch, i: usize, now_ns: u64) {
-    use super::only::{annotations::Annotations, clock::time_of_day};
-    let mut annotations = Annotations::of(batch, i);
-    annotations.timestamp_ns = time_of_day(now_ns);
-    annotations.set(batch, i);
-}
-
-#[cfg(not(feature = "click"))]
-fn stamp(_: &mut Batch, _: usize, _: u64) {}
 
 #[cfg(test)]
 mod tests {

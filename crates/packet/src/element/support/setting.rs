@@ -118,7 +118,7 @@ pub(crate) struct Time {
 #[cfg(feature = "click")]
 impl From<Duration> for Time {
     fn from(time: Duration) -> Self {
-        Self { ns: u64::try_from(time.as_nanos()).unwrap_or(u64::MAX) }
+        Self { ns: super::time::nanoseconds(time) }
     }
 }
 

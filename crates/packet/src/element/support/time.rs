@@ -3,6 +3,7 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use fingerpost_lpm::Rng;
 
@@ -30,8 +31,12 @@ pub(crate) fn virtual_ns() -> Option<u64> {
 
 /// Time of the worker's clock.
 pub(crate) fn now_ns() -> u64 {
-    let real = || u64::try_from(clock_start().elapsed().as_nanos()).unwrap_or(REAL);
-    virtual_ns().unwrap_or_else(real)
+    virtual_ns().unwrap_or_else(|| nanoseconds(clock_start().elapsed()))
+}
+
+/// A duration in nanoseconds; the most that there are for a longer one.
+pub(crate) fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(any(test, feature = "testing", feature = "click"))]

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::element::support::byte_anno::WordAnno;
+use crate::element::support::time::nanoseconds;
 use crate::frame::counters::{Count, PerWorker};
 use crate::frame::wire::checksum::checksum;
 use crate::frame::wire::ip4::{FRAGMENT_OFFSET, MORE_FRAGMENTS};
@@ -43,8 +44,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         let noted = noted.map(|arg| WordAnno::read(setup, &arg, "MAX_MTU_ANNO")).transpose()?;
         let places = (bytes?.unwrap_or(HIMEM) / PLACE_BYTES).clamp(1, MOST_PLACES);
         let places = u16::try_from(places).expect("clamped");
-        let timeout = timeout?.unwrap_or(TIMEOUT);
-        let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+        let timeout_ns = nanoseconds(timeout?.unwrap_or(TIMEOUT));
         let exit = setup.exit(1, DropReason::Incomplete);
         let counts = setup.keep::<PerWorker<Counts>>();
         let read = |name, value: fn(&Counts) -> u64| {

@@ -5,6 +5,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::element::support::time::nanoseconds;
 use crate::frame::Batch;
 use crate::graph::{Context, Element, ElementClass, Made};
 use crate::handler::Handler;
@@ -16,7 +17,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
     configure: |setup| {
         let ignore = setup.args.optional::<Duration>("IGNORE");
         setup.args.finish()?;
-        let ignore_ns = u64::try_from(ignore?.unwrap_or_default().as_nanos()).unwrap_or(u64::MAX);
+        let ignore_ns = nanoseconds(ignore?.unwrap_or_default());
         let shared = Arc::new(Mutex::new(Counted::default()));
         let read = |name, value: fn(&Counted) -> String| {
             let shared = shared.clone();

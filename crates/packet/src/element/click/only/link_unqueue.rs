@@ -13,6 +13,7 @@ use crate::element::click::only::annotations::Annotations;
 use crate::element::click::only::clock;
 use crate::element::support::resets::Resets;
 use crate::element::support::setting::value;
+use crate::element::support::time::nanoseconds;
 use crate::frame::counters::{Count, PerWorker};
 use crate::frame::{BATCH, Batch, DropReason, FLAG_GENERATED, PacketQueue};
 use crate::graph::{Context, Element, ElementClass, Held, Inputs, Made};
@@ -74,10 +75,6 @@ pub(crate) const CLASS: ElementClass = ElementClass {
 
 /// Packets on the link at most.
 const MOST: usize = 4096;
-
-fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
 
 /// What handlers change. Relaxed everywhere: nothing else depends on it.
 #[derive(Default)]

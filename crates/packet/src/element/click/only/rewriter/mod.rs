@@ -36,6 +36,7 @@ use std::time::Duration;
 
 use crate::element::click::only::address_anno::Kept;
 use crate::element::support::setting::value;
+use crate::element::support::time::nanoseconds;
 use crate::frame::wire::icmp::PROTOCOL_ICMP;
 use crate::frame::wire::protocol::{TCP as PROTOCOL_TCP, UDP as PROTOCOL_UDP};
 use crate::frame::{Batch, DropReason, Hop};
@@ -205,8 +206,7 @@ fn named(setup: &mut Setup<'_>, arg: &Arg<'_>) -> Result<Arc<Core>, ConfigError>
 
 fn configure(setup: &mut Setup<'_>, kind: Kind) -> Result<Made, ConfigError> {
     let mut time = |name: &'static str| -> Result<Option<u64>, ConfigError> {
-        let time = setup.args.keyword::<Duration>(name)?;
-        Ok(time.map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)))
+        Ok(setup.args.keyword::<Duration>(name)?.map(nanoseconds))
     };
     const SECOND: u64 = 1_000_000_000;
     let (timeout, guarantee) = (time("TIMEOUT")?, time("GUARANTEE")?.unwrap_or(5 * SECOND));

@@ -631,7 +631,7 @@ impl Script {
                 let time = value(time);
                 match Duration::read(time.trim()) {
                     Ok(time) => {
-                        let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+                        let time = time::nanoseconds(time);
                         self.state().until_ns = Some(self.now_ns().saturating_add(time));
                     }
                     Err(words) => report(&format!("syntax error at 'wait': `{time}` is {words}")),

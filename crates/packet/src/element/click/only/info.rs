@@ -5,51 +5,41 @@
 //! Source: Click's elements of these names.
 
 use crate::element::click::only::console;
-use crate::graph::{ElementClass, Made, Passing};
-use crate::language::{ClassSpec, addresses, annotations, ports};
+use crate::graph::{ElementClass, Made, Passing, Setup};
+use crate::language::{Arg, ClassSpec, ConfigError, addresses, annotations, ports};
 
 pub(crate) const ADDRESSES: ElementClass = ElementClass {
     spec: ClassSpec::new("AddressInfo", "0/0", "a/a", "x/y"),
     summary: "names addresses",
-    configure: |setup| {
-        // A name in capitals looks like a keyword.
-        while let Some(arg) = &setup.args.next_of_any() {
-            if let Err(words) = addresses::add(arg) {
-                setup.args.refuse(arg, &words);
-            }
-        }
-        setup.args.finish()?;
-        Ok(Made::new(|_| Passing))
-    },
+    configure: |setup| each(setup, addresses::add),
 };
 
 pub(crate) const PORTS: ElementClass = ElementClass {
     spec: ClassSpec::new("PortInfo", "0/0", "a/a", "x/y"),
     summary: "names ports",
-    configure: |setup| {
-        while let Some(arg) = &setup.args.next_of_any() {
-            if let Err(words) = ports::add(arg) {
-                setup.args.refuse(arg, &words);
-            }
-        }
-        setup.args.finish()?;
-        Ok(Made::new(|_| Passing))
-    },
+    configure: |setup| each(setup, ports::add),
 };
 
 pub(crate) const ANNOTATIONS: ElementClass = ElementClass {
     spec: ClassSpec::new("AnnotationInfo", "0/0", "a/a", "x/y"),
     summary: "names annotations",
-    configure: |setup| {
-        while let Some(arg) = &setup.args.next_of_any() {
-            if let Err(words) = annotations::check(arg) {
-                setup.args.refuse(arg, &words);
-            }
-        }
-        setup.args.finish()?;
-        Ok(Made::new(|_| Passing))
-    },
+    configure: |setup| each(setup, annotations::check),
 };
+
+/// Configures an element that only reads its arguments; all that are wrong are reported.
+pub(super) fn each(
+    setup: &mut Setup<'_>,
+    read: impl Fn(&Arg<'_>) -> Result<(), String>,
+) -> Result<Made, ConfigError> {
+    // A name in capitals looks like a keyword.
+    while let Some(arg) = &setup.args.next_of_any() {
+        if let Err(words) = read(arg) {
+            setup.args.refuse(arg, &words);
+        }
+    }
+    setup.args.finish()?;
+    Ok(Made::new(|_| Passing))
+}
 
 pub(crate) const CLICKY: ElementClass = silent("ClickyInfo", "how clicky shows elements");
 pub(crate) const SCHEDULE: ElementClass = silent(
@@ -62,11 +52,7 @@ const fn silent(name: &'static str, summary: &'static str) -> ElementClass {
     ElementClass {
         spec: ClassSpec::new(name, "0/0", "a/a", "x/y"),
         summary,
-        configure: |setup| {
-            while setup.args.next_of_any().is_some() {}
-            setup.args.finish()?;
-            Ok(Made::new(|_| Passing))
-        },
+        configure: |setup| each(setup, |_| Ok(())),
     }
 }
 

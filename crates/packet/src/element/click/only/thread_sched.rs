@@ -4,7 +4,8 @@
 //! Source: Click's elements of these names. They are taken with a warning.
 
 use super::each::class;
-use crate::graph::{ElementClass, Made, Passing, Setup};
+use super::info;
+use crate::graph::{ElementClass, Made, Setup};
 use crate::language::{ClassSpec, ConfigError};
 
 pub(crate) const STATIC: ElementClass = hint("StaticThreadSched");
@@ -24,8 +25,7 @@ const fn hint(name: &'static str) -> ElementClass {
 }
 
 fn passes(setup: &mut Setup<'_>) -> Result<Made, ConfigError> {
-    while setup.args.next_of_any().is_some() {}
-    setup.args.finish()?;
+    let made = info::each(setup, |_| Ok(()))?;
     setup.args.warn_here("each worker has all elements here: nothing is changed by it");
-    Ok(Made::new(|_| Passing))
+    Ok(made)
 }

@@ -35,12 +35,13 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use crate::element::click::only::address_anno::Kept;
+use crate::element::click::only::info;
 use crate::element::support::setting::value;
 use crate::element::support::time::nanoseconds;
 use crate::frame::wire::icmp::PROTOCOL_ICMP;
 use crate::frame::wire::protocol::{TCP as PROTOCOL_TCP, UDP as PROTOCOL_UDP};
 use crate::frame::{Batch, DropReason, Hop};
-use crate::graph::{Context, Element, ElementClass, Made, Passing, Setup};
+use crate::graph::{Context, Element, ElementClass, Made, Setup};
 use crate::handler::Handler;
 use crate::language::{Arg, ClassSpec, ConfigError, Problems, Value};
 
@@ -63,16 +64,11 @@ pub(crate) const PATTERNS: ElementClass = ElementClass {
     spec: ClassSpec::new(PATTERNS_NAME, "0/0", "a/a", "x/y"),
     summary: "names patterns of rewriters",
     configure: |setup| {
-        // A name in capitals looks like a keyword.
-        while let Some(arg) = &setup.args.next_of_any() {
+        info::each(setup, |arg| {
             let words: Vec<String> = arg.words().map(|word| word.raw().to_owned()).collect();
             let values = words.get(1..).unwrap_or_default();
-            if let Err(words) = Pattern::read(values, words.len() == 3, true) {
-                setup.args.refuse(arg, &words);
-            }
-        }
-        setup.args.finish()?;
-        Ok(Made::new(|_| Passing))
+            Pattern::read(values, words.len() == 3, true).map(drop)
+        })
     },
 };
 

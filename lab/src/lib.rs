@@ -16,6 +16,7 @@ pub mod forward;
 pub mod lookup;
 pub mod machine;
 pub mod measure;
+mod named;
 mod namespace;
 pub mod papers;
 pub mod peer;

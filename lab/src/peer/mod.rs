@@ -12,6 +12,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
+use crate::named::named;
+
 pub use process::{
     Chosen, Forwarded, Functions, HEAD_BYTES, Info, LOAD_LIMIT, Leave, Peer, Turn, Updates,
 };
@@ -101,7 +103,7 @@ pub fn rows() -> &'static [Row] {
 /// # Errors
 /// When a name is none of any family; the message lists those that are.
 pub fn find(names: &str, family: u8) -> Result<Vec<&'static Row>> {
-    Ok(named(ROWS, names)?.into_iter().filter(|row| row.family == family).collect())
+    Ok(rows_of(ROWS, names)?.into_iter().filter(|row| row.family == family).collect())
 }
 
 /// Routers by name, as `bench forward` takes them: `all`, `none`, or names with commas. `dpdk` stands for
@@ -110,24 +112,11 @@ pub fn find(names: &str, family: u8) -> Result<Vec<&'static Row>> {
 /// # Errors
 /// When a name is none; the message lists those that are.
 pub fn find_loops(names: &str) -> Result<Vec<&'static Row>> {
-    named(LOOPS, if matches!(names, "dpdk" | "all") { "dpdk-loop,dpdk-loop-fib" } else { names })
+    rows_of(LOOPS, if matches!(names, "dpdk" | "all") { "dpdk-loop,dpdk-loop-fib" } else { names })
 }
 
-fn named(rows: &'static [Row], names: &str) -> Result<Vec<&'static Row>> {
-    match names {
-        "none" => return Ok(Vec::new()),
-        "all" => return Ok(rows.iter().collect()),
-        _ => {}
-    }
-    for name in names.split(',') {
-        if !rows.iter().any(|row| row.name == name) {
-            let mut known: Vec<_> = rows.iter().map(|row| row.name).collect();
-            known.sort_unstable();
-            known.dedup();
-            bail!("no peer {name}: there are {}", known.join(", "));
-        }
-    }
-    Ok(rows.iter().filter(|row| names.split(',').any(|name| name == row.name)).collect())
+fn rows_of(rows: &'static [Row], names: &str) -> Result<Vec<&'static Row>> {
+    if names == "none" { Ok(Vec::new()) } else { named("peer", rows, |row| row.name, names) }
 }
 
 /// Where the built programs are: `FINGERPOST_PEERS`, else `target/peers` of the checkout; `None` without either.

@@ -13,7 +13,7 @@ use std::fmt::Display;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use fingerpost_lpm::NextHopId;
 use fingerpost_lpm::oracle::Oracle;
 use fingerpost_lpm::testing::Rng;
@@ -22,6 +22,7 @@ use super::replay::Updates;
 use super::{FibOptions, check, visible, world};
 use crate::document::{Kind, Run, Unit};
 use crate::family::Family;
+use crate::named::named;
 use crate::table::Table;
 use fingerpost_command::progress::Progress;
 
@@ -54,18 +55,7 @@ pub fn peers() -> &'static [Peer] {
 /// # Errors
 /// When a name is none; the message lists those that are.
 pub fn find(names: &str) -> Result<Vec<&'static Peer>> {
-    match names {
-        "none" => return Ok(Vec::new()),
-        "all" => return Ok(PEERS.iter().collect()),
-        _ => {}
-    }
-    for name in names.split(',') {
-        if !PEERS.iter().any(|peer| peer.name == name) {
-            let known: Vec<_> = PEERS.iter().map(|peer| peer.name).collect();
-            bail!("no peer {name}: there are {}", known.join(", "));
-        }
-    }
-    Ok(PEERS.iter().filter(|peer| names.split(',').any(|name| name == peer.name)).collect())
+    if names == "none" { Ok(Vec::new()) } else { named("peer", PEERS, |peer| peer.name, names) }
 }
 
 /// A run of a peer, without samples yet.

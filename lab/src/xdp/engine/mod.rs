@@ -14,6 +14,7 @@ use anyhow::{Result, bail};
 use fingerpost_io::xdp::bpf::Program;
 
 use crate::document::Kind;
+use crate::named::named;
 use crate::table::Tables;
 use crate::traffic::Meter;
 
@@ -113,12 +114,5 @@ pub type Names = Vec<&'static Row>;
 /// # Errors
 /// When a name is none; the message lists those that are.
 pub fn find(names: &str) -> Result<Names> {
-    for name in names.split(',').filter(|&name| name != "all") {
-        if !ROWS.iter().any(|row| row.name == name) {
-            let known: Vec<_> = ROWS.iter().map(|row| row.name).collect();
-            bail!("no forwarder {name}: there are {}", known.join(", "));
-        }
-    }
-    let wanted = |row: &&Row| names.split(',').any(|name| name == "all" || name == row.name);
-    Ok(ROWS.iter().copied().filter(wanted).collect())
+    Ok(named("forwarder", ROWS, |row| row.name, names)?.into_iter().copied().collect())
 }

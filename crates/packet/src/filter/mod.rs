@@ -25,7 +25,7 @@ mod program;
 #[cfg(test)]
 mod tests;
 
-/// Without Click's handlers nothing shows a listing.
+/// Nothing shows a listing without Click's handlers.
 #[cfg(not(feature = "click"))]
 mod listing {
     use super::{Field, Rule};

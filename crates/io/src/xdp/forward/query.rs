@@ -1,6 +1,6 @@
 //! Queries of the programs in the kernel: the same code over the same memory, so that an auditor or a
 //! test can compare what their lookups answer ([`ProgramLookup`]), and people can see what becomes of a packet
-//! ([`Forwarder::tried`]).
+//! ([`Forwarder::evaluate`]).
 //!
 //! Cost: a system call of 1 to 2 us for [`MOST_ADDRESSES`] addresses; to link and load a program takes milliseconds.
 

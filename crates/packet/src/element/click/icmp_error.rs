@@ -10,6 +10,9 @@
 //! A redirect names the gateway that the packet goes to. It is sent when sender and gateway are neighbors on the
 //! ingress port of the packet (RFC 1812, 5.2.7.2), as far as addresses of ports are known.
 //!
+//! The error about an IPv4 packet with a source route has the part that was followed as a source route of its own,
+//! reversed, unless it is about that option (RFC 1812, 4.3.2.6). Its destination stays the sender, as in Click.
+//!
 //! What is answered and how errors are written is that of the built-in elements.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -20,6 +23,7 @@ use fingerpost_route::PortTable;
 
 use crate::element::router::icmp4_error::{compose_v4, may_answer_v4, sign_v4};
 use crate::element::router::icmp6_error::{MIN_MTU, compose_v6, may_answer_v6, sign_v6};
+use crate::element::router::ip4_options::{END, LOOSE_SOURCE_ROUTE, NOP, STRICT_SOURCE_ROUTE};
 use crate::element::support::icmp_errors::{ErrorHeader, Errors};
 use crate::element::support::rate_limit::{ErrorClass, ErrorLimits};
 use crate::element::support::setting::Setting;
@@ -28,7 +32,7 @@ use crate::frame::wire::icmp::{
     V4_PARAMETER, V4_REDIRECT, V4_TIME_EXCEEDED, V4_UNREACHABLE, V6_PARAMETER, V6_TIME_EXCEEDED,
     V6_TOO_BIG, V6_UNREACHABLE,
 };
-use crate::frame::wire::{Ip4, Ip4Mut, Ip6};
+use crate::frame::wire::{IP4_BYTES, Ip4, Ip4Mut, Ip6};
 use crate::frame::{Batch, Cause, DropReason, FLAG_FIX_SOURCE, FLAG_GENERATED, Meta, Packet};
 use crate::graph::{Context, Element, ElementClass, Made, Setup};
 use crate::language::{Arg, ClassSpec, ConfigError, Value};
@@ -301,7 +305,9 @@ impl Family for V4 {
             (V4_UNREACHABLE, NEED_FRAGMENT) => {
                 header[6..].copy_from_slice(&about.pmtu(meta).to_be_bytes());
             }
-            (V4_PARAMETER, _) => header[4] = pointer(meta),
+            (V4_PARAMETER, 0) => header[4] = pointer(meta),
+            // Whoever chose the route does not want another (RFC 1812, 5.2.7.2).
+            (V4_REDIRECT, _) if source_route(packet).is_some() => return None,
             (V4_REDIRECT, _) => {
                 let gateway = match self.gateways.get(meta.hop.gateway()) {
                     None => ip.dst(),
@@ -328,7 +334,15 @@ impl Family for V4 {
     ) -> bool {
         // Identifiers of Click begin with 1.
         let id = id.wrapping_add(1);
-        let written = compose_v4(out, 0, header, packet, about.mtu.get().into(), id);
+        let mut options = [0; MOST_OPTIONS];
+        let route = source_route(packet).filter(|(at, route)| !is_about(&header, *at, route));
+        let options = match route {
+            Some((_, route)) => reversed(route, &mut options),
+            None => &[],
+        };
+        let most = usize::from(about.mtu.get()).saturating_sub(options.len());
+        let written = compose_v4(out, 0, header, packet, most, id)
+            && (options.is_empty() || insert(out, options));
         if written {
             if let Some(mut ip) = Ip4Mut::at(out.bytes_mut(), 0) {
                 ip.set_ttl(TTL);
@@ -342,6 +356,65 @@ impl Family for V4 {
     fn flags(&self) -> u8 {
         self.flags
     }
+}
+
+/// Most bytes of options that a header has.
+const MOST_OPTIONS: usize = 40;
+
+/// Source route of a packet whose pointer makes sense, and where it begins (RFC 791, 3.1).
+fn source_route(packet: &[u8]) -> Option<(usize, &[u8])> {
+    let header = packet.get(..Ip4::at(packet, 0)?.header_len())?;
+    let mut at = IP4_BYTES;
+    loop {
+        match *header.get(at)? {
+            END => return None,
+            NOP => at += 1,
+            kind => {
+                let len = usize::from(*header.get(at + 1)?);
+                let option = header.get(at..at + len).filter(|option| option.len() >= 2)?;
+                let pointer = option.get(2).map_or(0, |&pointer| usize::from(pointer));
+                let is_route = [LOOSE_SOURCE_ROUTE, STRICT_SOURCE_ROUTE].contains(&kind);
+                if is_route && pointer >= 4 && pointer.is_multiple_of(4) && pointer <= len + 1 {
+                    return Some((at, option));
+                }
+                at += len;
+            }
+        }
+    }
+}
+
+/// Whether an error points into this option.
+fn is_about(header: &ErrorHeader, at: usize, option: &[u8]) -> bool {
+    let pointer = usize::from(header[4]);
+    header[..2] == [V4_PARAMETER, 0] && (at..at + option.len()).contains(&pointer)
+}
+
+/// Source route that leads back over the part of another one before its pointer, padded.
+fn reversed<'a>(route: &[u8], options: &'a mut [u8; MOST_OPTIONS]) -> &'a [u8] {
+    let len = route[2] - 1;
+    let end = usize::from(len);
+    options[..3].copy_from_slice(&[route[0], len, 4]);
+    let hops = route[3..end].chunks_exact(4).rev();
+    for (to, hop) in options[3..].chunks_exact_mut(4).zip(hops) {
+        to.copy_from_slice(hop);
+    }
+    options[end] = END;
+    &options[..=end]
+}
+
+/// Puts options into a header that has none. Whether they fit.
+fn insert(out: &mut Packet, options: &[u8]) -> bool {
+    let len = out.bytes().len();
+    let (header, total) = (IP4_BYTES + options.len(), len + options.len());
+    let sizes = u8::try_from(header).ok().zip(u16::try_from(total).ok());
+    let Some((header_len, total_len)) = sizes.filter(|_| out.set_len(total)) else { return false };
+    let bytes = out.bytes_mut();
+    bytes.copy_within(IP4_BYTES..len, header);
+    bytes[IP4_BYTES..header].copy_from_slice(options);
+    let Some(mut ip) = Ip4Mut::at(bytes, 0) else { return false };
+    ip.set_header_len(header_len);
+    ip.set_total_len(total_len);
+    true
 }
 
 /// Whether two addresses are in one connected prefix of a port, or nothing is known of its prefixes.
@@ -463,6 +536,7 @@ impl<F: Family> Element for IcmpError<F> {
 mod tests {
     use super::*;
     use crate::cases::{Left, Stage};
+    use crate::frame::wire::checksum::checksum;
     use crate::frame::{FLAG_COPY, FLAG_LINK_MULTICAST, Note};
     use crate::testing::{element, made, refused};
 
@@ -564,6 +638,39 @@ mod tests {
         let bad = "2001:db8:1::9, timeexceeded, BADADDRS 2001:db8:9::1";
         assert!(answer(stage, &CLASS6, bad, UDP6, |_| {}).is_none());
         assert!(answer(stage, &CLASS6, "::1, packettoobig", UDP6, |m| m.network = 60).is_none());
+    }
+
+    #[test]
+    fn source_routes_lead_back() {
+        let stage = &mut Stage::default();
+        let routed = |options: &str| UDP.replace("id 7", &format!("id 7 opts {options}"));
+        let mut header = |config: &str, options: &str, at: u8| {
+            let config = format!("10.1.0.9, {config}");
+            let change = |meta: &mut Meta| meta.note = Cause::BadOption(at).note();
+            let left = answer(stage, &CLASS4, &config, &routed(options), change)?;
+            let ip = Ip4::at(&left.frame, 0).unwrap();
+            assert_eq!((ip.dst(), ip.total_len()), (0x0a01_0002, left.frame.len()));
+            let (header, message) = left.frame.split_at(ip.header_len());
+            assert_eq!((checksum(header), checksum(message)), (0, 0));
+            Some((header[IP4_BYTES..].to_vec(), left.frame.len()))
+        };
+        // Two of three hops were made; before the option is one that does nothing.
+        let loose = "01830f0c0a0000010a0000020a000003";
+        let back = vec![131, 11, 4, 10, 0, 0, 2, 10, 0, 0, 1, 0];
+        let len = 20 + 12 + 8 + 36 + 28;
+        assert_eq!(header("timeexceeded", loose, 0), Some((back.clone(), len)));
+        assert_eq!(header("timeexceeded, MTU 60", loose, 0), Some((back.clone(), 60)));
+        let strict = header("unreachable", "01890b080a0000010a000002", 0).unwrap().0;
+        assert_eq!(strict, [137, 7, 4, 10, 0, 0, 1, 0]);
+        // None was made, and pointers that make no sense.
+        assert_eq!(header("timeexceeded", "018307040a000001", 0).unwrap().0, [131, 3, 4, 0]);
+        for wrong in ["018307050a000001", "018307000a000001", "0183070c0a000001", "0007070483"] {
+            assert!(header("timeexceeded", wrong, 0).unwrap().0.is_empty(), "{wrong}");
+        }
+        // Errors about the option itself, and about another place.
+        assert!(header("parameterproblem", loose, 23).unwrap().0.is_empty());
+        assert_eq!(header("parameterproblem", loose, 20).unwrap().0, back);
+        assert_eq!(header("redirect, host", loose, 0), None);
     }
 
     #[test]

@@ -129,11 +129,12 @@ pub(crate) fn compose_v4(
     true
 }
 
-/// Fills in the source of what [`compose_v4`] wrote.
+/// Fills in the source of what [`compose_v4`] wrote, and the checksum of its header.
 pub(crate) fn sign_v4(frame: &mut [u8], link: usize, source: u32) {
     let Some(mut out) = Ip4Mut::at(frame, link) else { return };
     out.set_src(source);
-    let sum = checksum(&frame[link..link + IP4_BYTES]);
+    let header = out.view().header_len();
+    let sum = checksum(&frame[link..link + header]);
     if let Some(mut out) = Ip4Mut::at(frame, link) {
         out.set_checksum(sum);
     }

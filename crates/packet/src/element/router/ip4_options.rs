@@ -62,12 +62,12 @@ pub(crate) const GATEWAY: ElementClass = ElementClass {
 /// Output to the error element.
 const ERROR: u16 = 1;
 
-const END: u8 = 0;
-const NOP: u8 = 1;
+pub(crate) const END: u8 = 0;
+pub(crate) const NOP: u8 = 1;
 const RECORD_ROUTE: u8 = 7;
 const TIMESTAMP: u8 = 68;
-const LOOSE_SOURCE_ROUTE: u8 = 131;
-const STRICT_SOURCE_ROUTE: u8 = 137;
+pub(crate) const LOOSE_SOURCE_ROUTE: u8 = 131;
+pub(crate) const STRICT_SOURCE_ROUTE: u8 = 137;
 
 /// Milliseconds since midnight UTC.
 type Clock = fn() -> u32;

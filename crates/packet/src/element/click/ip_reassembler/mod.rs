@@ -1,25 +1,31 @@
 //! Puts the fragments of IPv4 packets together again: `IPReassembler`.
 //!
-//! Source: Click's `IPReassembler`; RFC 791, 3.2, RFC 1122, 3.3.2; what has come is noted in a map of units of 8 bytes
-//! rather than in RFC 815's list of holes, so that its size is known. Whole packets pass. The fragment of a packet
+//! Source: Click's `IPReassembler`; RFC 791, 3.2, RFC 1122, 3.3.2. Whole packets pass. The fragment of a packet
 //! that comes first keeps its frame, and gets the payload of the others; when all is there the packet leaves by
-//! output 0 with the header of its first fragment, and what is known of that. A packet must fit a frame.
+//! output 0 with the header of its first fragment, what is known of that, and the time of the last one. A packet must fit a
+//! frame.
 //!
-//! A packet that is not complete after `TIMEOUT` (30 seconds) leaves by output 1, where it is used, as its first
-//! fragment came, for `ICMPError(ADDR, timeexceeded, reassembly)`; without first fragment it is dropped. At most
-//! `HIMEM` bytes (262,144, of which each packet takes 2,048) are kept; the oldest packet makes room.
+//! A packet that is not complete after `TIMEOUT` (30 seconds, by the worker's clock, or by the times of packets when a
+//! fragment comes) leaves by output 1, where it is used, for `ICMPError(ADDR, timeexceeded, reassembly)`: all of it that has
+//! come in its place, with zeros between, behind the header of its first fragment, whose length stays as it is. Without its
+//! first fragment it has the header of the one that came first, and the offset of what has come, so that no error is
+//! sent about it (RFC 1122, 3.3.2). At most `HIMEM` bytes (262,144, of which each packet takes 2,048) are kept; the oldest
+//! packet makes room, and leaves in the same way.
 //!
-//! `MAX_MTU_ANNO` names an annotation of two bytes for the length of the longest fragment of a packet.
+//! `MAX_MTU_ANNO` names an annotation of two bytes for the length of the longest fragment of a packet. The handler `dump` has
+//! counts, and a line for each packet that is not complete, with the runs of its bytes that have come.
 //!
 //! A fragment that overlaps others is dropped with its packet, and all that comes of it later (RFC 5722, which Linux
 //! applies to IPv4 as well); one that is there already is ignored. Congestion that a fragment met its packet met (RFC
 //! 3168, 5.3).
 //!
-//! Cost: a hash table, a copy of each fragment's payload but one; nothing is allocated after the start.
+//! Cost: a hash table, a copy of each fragment's payload but one; nothing is allocated after the start. A lock that `dump`
+//! alone contends for is taken once a batch.
+
+mod store;
 
 use std::any::Any;
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::element::support::byte_anno::WordAnno;
@@ -28,10 +34,12 @@ use crate::frame::counters::{Count, PerWorker};
 use crate::frame::wire::checksum::checksum;
 use crate::frame::wire::ip4::{FRAGMENT_OFFSET, MORE_FRAGMENTS};
 use crate::frame::wire::{Ip4, Ip4Mut};
-use crate::frame::{Batch, DropReason, FLAG_GENERATED, Meta, Packet};
+use crate::frame::{Batch, DropReason, Meta, Packet};
 use crate::graph::{Context, Element, ElementClass, Exit, Held, Inputs, Made};
 use crate::handler::Handler;
 use crate::language::ClassSpec;
+
+use store::{Fit, Key, Moment, NIL, Piece, Store, UNIT, begin};
 
 pub(crate) const CLASS: ElementClass = ElementClass {
     spec: ClassSpec::new("IPReassembler", "1/1-2", "h/h", "x/x").outputs(&["out", "incomplete"]),
@@ -46,22 +54,22 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         let places = u16::try_from(places).expect("clamped");
         let timeout_ns = nanoseconds(timeout?.unwrap_or(TIMEOUT));
         let exit = setup.exit(1, DropReason::Incomplete);
-        let counts = setup.keep::<PerWorker<Counts>>();
-        let read = |name, value: fn(&Counts) -> u64| {
-            let counts = counts.clone();
-            Handler::read(name, move || counts.sum(value).to_string())
+        let shared = setup.keep::<PerWorker<Shared>>();
+        let (listed, workers) = (shared.clone(), shared.clone());
+        let read = |name, value: fn(&Shared) -> u64| {
+            let shared = shared.clone();
+            Handler::read(name, move || shared.sum(value).to_string())
         };
         let handlers = [
-            read("length", |counts| counts.length.read()),
-            read("reassembled", |counts| counts.reassembled.read()),
-            read("drops", |counts| counts.drops.read()),
+            read("length", |shared| shared.length.read()),
+            read("reassembled", |shared| shared.reassembled.read()),
+            read("drops", |shared| shared.drops.read()),
+            Handler::read("dump", move || dump(&listed)),
         ];
-        let made = Made::new(move |instance| IpReassembler {
-            timeout_ns,
-            noted,
-            exit,
-            store: Store::new(places),
-            counts: counts.add(instance),
+        let made = Made::new(move |instance| {
+            let shared = workers.add(instance);
+            *shared.lock() = Store::new(places);
+            IpReassembler { rules: Rules { timeout_ns, noted, exit }, shared }
         });
         let made = made.polled().holds(places.into());
         Ok(handlers.into_iter().fold(made, Made::handler))
@@ -79,272 +87,76 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// Packets looked at in a round for their age.
 const TURNS: usize = 16;
 
+/// Counts of a worker, and the packets that are not complete.
 #[derive(Default)]
-struct Counts {
+struct Shared {
     /// Packets that are not complete.
     length: Count,
+    /// Fragments that came.
+    seen: Count,
     reassembled: Count,
+    /// Packets that were given up.
+    failed: Count,
+    /// Fragments that make no sense.
+    bad: Count,
     /// Fragments that ended, but for those that became part of a packet.
     drops: Count,
+    store: Mutex<Store>,
 }
 
-/// What the fragments of a packet have in common (RFC 791, 3.2).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
-struct Key {
-    src: u32,
-    dst: u32,
-    id: u16,
-    protocol: u8,
-}
-
-/// Where a fragment belongs.
-#[derive(Clone, Copy)]
-struct Piece {
-    key: Key,
-    /// Bytes before its payload in the frame, link header included.
-    front: usize,
-    /// Offset in the packet's payload.
-    offset: usize,
-    len: usize,
-    more: bool,
-    ecn: u8,
-    /// Its whole length.
-    total: u16,
-}
-
-/// No place.
-const NIL: u16 = u16::MAX;
-/// Bytes that offsets count.
-const UNIT: usize = 8;
-/// Words of a map of all units that an offset can hold.
-const WORDS: usize = (FRAGMENT_OFFSET as usize + 1) / 64;
-
-/// A packet of which something is missing.
-struct Place {
-    key: Key,
-    /// The frame; none when the packet was refused.
-    packet: Option<Packet>,
-    /// Bytes before the payload in the frame.
-    front: usize,
-    /// End of the payload so far: that of the last fragment, where it has come.
-    end: usize,
-    last_seen: bool,
-    /// Payload of the first fragment; 0 before it has come.
-    first: usize,
-    /// Units that have come.
-    units: usize,
-    map: [u64; WORDS],
-    /// ECN codepoints of its fragments, a bit each.
-    ecn: u8,
-    /// Length of the longest of its fragments.
-    longest: u16,
-    since_ns: u64,
-    /// The next older and the next younger one; of a free place the next free one.
-    older: u16,
-    younger: u16,
-}
-
-/// All of them: a hash table, and a list by age.
-struct Store {
-    places: Box<[Place]>,
-    known: HashMap<Key, u16>,
-    free: u16,
-    oldest: u16,
-    youngest: u16,
-    held: Held,
-}
-
-impl Store {
-    fn new(places: u16) -> Self {
-        let place = |at: u16| Place {
-            key: Key::default(),
-            packet: None,
-            front: 0,
-            end: 0,
-            last_seen: false,
-            first: 0,
-            units: 0,
-            map: [0; WORDS],
-            ecn: 0,
-            longest: 0,
-            since_ns: 0,
-            older: NIL,
-            younger: if at + 1 < places { at + 1 } else { NIL },
-        };
-        Self {
-            places: (0..places).map(place).collect(),
-            known: HashMap::with_capacity(places.into()),
-            free: if places == 0 { NIL } else { 0 },
-            oldest: NIL,
-            youngest: NIL,
-            held: Held::default(),
-        }
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Store> {
+        // A worker that panicked within ends, and its successor begins with an empty one.
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn at(&mut self, at: u16) -> &mut Place {
-        &mut self.places[usize::from(at)]
-    }
-
-    /// A place for a packet that is not known; there is a free one.
-    fn open(&mut self, key: Key, now_ns: u64) -> u16 {
-        let (at, older) = (self.free, self.youngest);
-        let place = self.at(at);
-        let next = std::mem::replace(&mut place.younger, NIL);
-        (place.key, place.since_ns, place.older) = (key, now_ns, older);
-        (place.front, place.end, place.first, place.units) = (0, 0, 0, 0);
-        (place.last_seen, place.ecn, place.longest) = (false, 0, 0);
-        place.map.fill(0);
-        self.free = next;
-        if older == NIL {
-            self.oldest = at;
-        } else {
-            self.at(older).younger = at;
-        }
-        self.youngest = at;
-        self.known.insert(key, at);
-        at
-    }
-
-    /// Forgets a packet, and gives its frame.
-    fn close(&mut self, at: u16) -> Option<Packet> {
-        let free = self.free;
-        let place = self.at(at);
-        let (key, older) = (place.key, place.older);
-        let younger = std::mem::replace(&mut place.younger, free);
-        self.free = at;
-        self.known.remove(&key);
-        match older {
-            NIL => self.oldest = younger,
-            older => self.at(older).younger = younger,
-        }
-        match younger {
-            NIL => self.youngest = older,
-            younger => self.at(younger).older = older,
-        }
-        self.release(at)
-    }
-
-    /// Keeps a frame.
-    fn hold(&mut self, at: u16, packet: Packet) {
-        self.held.add(packet.meta.flags & FLAG_GENERATED != 0);
-        self.at(at).packet = Some(packet);
-    }
-
-    /// Gives the frame of a packet.
-    fn release(&mut self, at: u16) -> Option<Packet> {
-        let packet = self.at(at).packet.take()?;
-        self.held.remove(packet.meta.flags & FLAG_GENERATED != 0);
-        Some(packet)
+    fn count_length(&self, store: &Store) {
+        self.length.set(store.len() as u64);
     }
 }
 
-/// What comes of a fragment.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Fit {
-    /// It fills a gap.
-    New,
-    /// It is there already, byte by byte.
-    Known,
-    /// It contradicts what has come.
-    Wrong,
+/// Counts and packets of all workers, as Click writes them.
+fn dump(workers: &PerWorker<Shared>) -> String {
+    let counts: [fn(&Shared) -> u64; 4] = [
+        |shared| shared.seen.read(),
+        |shared| shared.reassembled.read(),
+        |shared| shared.failed.read(),
+        |shared| shared.bad.read(),
+    ];
+    let [seen, good, failed, bad] = counts.map(|count| workers.sum(count));
+    let mut text = format!(
+        "frags seen total:    {seen}\ngood reassemblies:   {good}\nfailed reassemblies: {failed}\n\
+         bad fragments seen:  {bad}\ncached chunk data:\n"
+    );
+    workers.each(|shared| text += &shared.lock().dump());
+    text
 }
 
-impl Place {
-    /// How a fragment fits what has come.
-    fn fit(&self, piece: &Piece, payload: &[u8]) -> Fit {
-        let end = piece.offset + piece.len;
-        // The last fragment says where the packet ends.
-        if self.last_seen && end > self.end || !piece.more && end < self.end {
-            return Fit::Wrong;
-        }
-        match units(piece).filter(|&unit| self.has(unit)).count() {
-            0 => Fit::New,
-            count if count == units(piece).len() && self.payload(piece) == Some(payload) => {
-                Fit::Known
-            }
-            _ => Fit::Wrong,
-        }
-    }
-
-    fn has(&self, unit: usize) -> bool {
-        self.map[unit / 64] & 1 << (unit % 64) != 0
-    }
-
-    /// What has come where a fragment belongs.
-    fn payload(&self, piece: &Piece) -> Option<&[u8]> {
-        let at = self.front + piece.offset;
-        self.packet.as_ref()?.bytes().get(at..at + piece.len)
-    }
-
-    /// Takes a fragment that fills a gap. `false` where it does not fit the frame: the packet is of no use then.
-    fn add(&mut self, piece: &Piece, frame: &[u8], meta: &Meta) -> bool {
-        let Some(packet) = &mut self.packet else { return false };
-        if piece.offset == 0 {
-            if !set_front(packet, self.front, &frame[..piece.front]) {
-                return false;
-            }
-            self.front = piece.front;
-            // It stays received or of our own making, as it is counted.
-            let generated = packet.meta.flags & FLAG_GENERATED;
-            let flags = meta.flags & !FLAG_GENERATED | generated;
-            packet.meta = Meta { flags, ..*meta };
-        }
-        let (at, end) = (self.front + piece.offset, self.end.max(piece.offset + piece.len));
-        if !packet.set_len(self.front + end) {
-            return false;
-        }
-        let payload = &frame[piece.front..piece.front + piece.len];
-        packet.bytes_mut()[at..at + piece.len].copy_from_slice(payload);
-        self.note(piece);
-        true
-    }
-
-    /// Notes a fragment that fills a gap, whose payload is in place.
-    fn note(&mut self, piece: &Piece) {
-        for unit in units(piece) {
-            self.map[unit / 64] |= 1 << (unit % 64);
-        }
-        self.units += units(piece).len();
-        self.end = self.end.max(piece.offset + piece.len);
-        self.last_seen |= !piece.more;
-        self.ecn |= 1 << piece.ecn;
-        self.longest = self.longest.max(piece.total);
-        if piece.offset == 0 {
-            self.first = piece.len;
-        }
-    }
-
-    fn is_complete(&self) -> bool {
-        self.last_seen && self.units == self.end.div_ceil(UNIT)
+/// The time of packet `i`, or that of the day.
+#[cfg(feature = "click")]
+fn stamp_ns(batch: &Batch, i: usize, now_ns: u64) -> i64 {
+    use crate::element::click::only::{annotations::Annotations, clock};
+    match Annotations::of(batch, i).timestamp_ns {
+        0 => clock::time_of_day(now_ns),
+        stamp_ns => stamp_ns,
     }
 }
 
-/// The units that a fragment covers.
-fn units(piece: &Piece) -> std::ops::Range<usize> {
-    piece.offset / UNIT..(piece.offset + piece.len).div_ceil(UNIT)
+/// Packets have no times where no element gives them any.
+#[cfg(not(feature = "click"))]
+fn stamp_ns(_: &Batch, _: usize, _: u64) -> i64 {
+    0
 }
 
-/// Makes the frame of the fragment that came first that of the packet: its payload moves to where it belongs.
-fn begin(packet: &mut Packet, piece: &Piece) -> bool {
-    let Piece { front, offset, len, .. } = *piece;
-    if !packet.set_len(front + offset + len) {
-        return false;
-    }
-    packet.bytes_mut().copy_within(front..front + len, front + offset);
-    true
+/// Gives a packet a time.
+#[cfg(feature = "click")]
+fn stamp(packet: &mut Packet, stamp_ns: i64) {
+    use crate::element::click::only::annotations::Annotations;
+    Annotations { timestamp_ns: stamp_ns, ..Annotations::of_packet(packet) }.set_packet(packet);
 }
 
-/// Puts the headers of the first fragment before the payload, in place of others.
-fn set_front(packet: &mut Packet, front: usize, new: &[u8]) -> bool {
-    let (more, less) = (new.len().saturating_sub(front), front.saturating_sub(new.len()));
-    // Headers of 75 bytes at most.
-    let bytes = |bytes: usize| u16::try_from(bytes).unwrap_or(u16::MAX);
-    if !packet.push_front(bytes(more)) || !packet.pull_front(bytes(less)) {
-        return false;
-    }
-    packet.bytes_mut()[..new.len()].copy_from_slice(new);
-    true
-}
+#[cfg(not(feature = "click"))]
+fn stamp(_: &mut Packet, _: i64) {}
 
 /// The header of a packet that is whole. `false` where its fragments contradict each other about congestion.
 fn finish(packet: &mut Packet, len: usize, ecn: u8) -> bool {
@@ -363,13 +175,36 @@ fn finish(packet: &mut Packet, len: usize, ecn: u8) -> bool {
     }
     ip.set_total_len(total);
     ip.set_fragment(word & !(MORE_FRAGMENTS | FRAGMENT_OFFSET));
-    ip.set_checksum(0);
+    fill_sum(packet);
+    true
+}
+
+/// The header of a packet of which something is missing: `before` bytes are, before what has come. The checksum stays where
+/// nothing changes.
+fn leave_open(packet: &mut Packet, before: usize, last_seen: bool) {
+    let network = usize::from(packet.meta.network);
+    let Some(mut ip) = Ip4Mut::at(packet.bytes_mut(), network) else { return };
+    let word = ip.view().fragment();
+    let offset = u16::try_from(before / UNIT).unwrap_or(0) & FRAGMENT_OFFSET;
+    let more = if last_seen { 0 } else { MORE_FRAGMENTS };
+    let new = word & !(MORE_FRAGMENTS | FRAGMENT_OFFSET) | more | offset;
+    if new != word {
+        ip.set_fragment(new);
+        fill_sum(packet);
+    }
+}
+
+/// Makes the checksum of a header right.
+fn fill_sum(packet: &mut Packet) {
+    let network = usize::from(packet.meta.network);
     let bytes = packet.bytes_mut();
+    let Some(mut ip) = Ip4Mut::at(bytes, network) else { return };
+    ip.set_checksum(0);
+    let header = ip.view().header_len();
     let sum = checksum(&bytes[network..network + header]);
     if let Some(mut ip) = Ip4Mut::at(bytes, network) {
         ip.set_checksum(sum);
     }
-    true
 }
 
 /// What a packet is.
@@ -403,63 +238,77 @@ fn look(frame: &[u8], meta: &Meta) -> Seen {
     Seen::Fragment(Piece { key, front, offset, len, more, ecn, total })
 }
 
-struct IpReassembler {
+/// How long packets wait, what is noted in them, and where they leave that are not complete.
+struct Rules {
     timeout_ns: u64,
     /// Annotation for the length of a packet's longest fragment.
     noted: Option<WordAnno>,
     exit: Exit,
-    store: Store,
-    counts: Arc<Counts>,
 }
 
-impl IpReassembler {
+struct IpReassembler {
+    rules: Rules,
+    shared: Arc<Shared>,
+}
+
+/// The element while it works.
+struct Work<'a> {
+    rules: &'a Rules,
+    shared: &'a Shared,
+    store: &'a mut Store,
+}
+
+impl Work<'_> {
     /// Ends the packet at a place, which a new one is to take or which has waited too long.
-    fn give_up(&mut self, at: u16, late: bool, cx: &mut Context<'_>) {
-        let Place { front, first, .. } = *self.store.at(at);
+    fn give_up(&mut self, at: u16, cx: &mut Context<'_>) {
+        let place = self.store.at(at);
+        let before = place.close_gaps();
+        let (last_seen, longest) = (place.last_seen, place.longest);
         let Some(mut packet) = self.store.close(at) else { return };
-        self.counts.drops.add(1);
-        if late && first > 0 && packet.set_len(front + first) {
-            self.exit.emit(packet, cx);
-        } else {
-            cx.drop_packet(packet, DropReason::Incomplete);
+        self.shared.failed.add(1);
+        self.shared.drops.add(1);
+        leave_open(&mut packet, before, last_seen);
+        if let Some(noted) = self.rules.noted {
+            noted.set_packet(&mut packet, longest);
+        }
+        self.rules.exit.emit(packet, cx);
+    }
+
+    /// Gives up packets for which it is late, some at most.
+    fn give_up_old(&mut self, is_late: impl Fn(&Moment) -> bool, cx: &mut Context<'_>) {
+        for _ in 0..TURNS {
+            let at = self.store.oldest();
+            if at == NIL || !is_late(&self.store.at(at).since) {
+                break;
+            }
+            self.give_up(at, cx);
         }
     }
 
     /// Ends what has come of a packet, and remembers that it did.
     fn refuse(&mut self, at: u16, reason: DropReason, cx: &mut Context<'_>) {
         if let Some(packet) = self.store.release(at) {
-            self.counts.drops.add(1);
+            self.shared.failed.add(1);
+            self.shared.drops.add(1);
             cx.drop_packet(packet, reason);
         }
     }
 
     /// What becomes of a fragment.
     fn fragment(&mut self, piece: &Piece, batch: &mut Batch, i: usize, cx: &mut Context<'_>) {
+        let came = Moment { now_ns: cx.now_ns, stamp_ns: stamp_ns(batch, i, cx.now_ns) };
+        let most = i64::try_from(self.rules.timeout_ns).unwrap_or(i64::MAX);
+        let is_late = |since: &Moment| came.stamp_ns.saturating_sub(since.stamp_ns) > most;
+        self.give_up_old(is_late, cx);
         let end = |this: &Self, batch: &mut Batch, reason| {
-            this.counts.drops.add(1);
+            this.shared.drops.add(1);
             batch.discard(i, reason);
         };
-        let Some(&at) = self.store.known.get(&piece.key) else {
-            if self.store.free == NIL {
-                self.give_up(self.store.oldest, false, cx);
-            }
-            let at = self.store.open(piece.key, cx.now_ns);
-            let mut packet = batch.take(i);
-            if begin(&mut packet, piece) {
-                self.store.hold(at, packet);
-                let place = self.store.at(at);
-                place.front = piece.front;
-                place.note(piece);
-            } else {
-                // Longer than a frame; so nothing of it is of use.
-                self.counts.drops.add(1);
-                cx.drop_packet(packet, DropReason::Incomplete);
-            }
-            return;
+        let Some(at) = self.store.find(&piece.key) else {
+            return self.begin(piece, batch.take(i), came, cx);
         };
-        let (frame, meta) = (batch.bytes(i), batch.meta()[i]);
         let place = self.store.at(at);
-        match place.fit(piece, &frame[piece.front..piece.front + piece.len]) {
+        match place.fit(piece, &batch.bytes(i)[piece.front..piece.front + piece.len]) {
             // Of a packet that was refused nothing is taken.
             _ if place.packet.is_none() => end(self, batch, DropReason::BadFragment),
             Fit::Known => end(self, batch, DropReason::Consumed),
@@ -467,10 +316,10 @@ impl IpReassembler {
                 end(self, batch, DropReason::BadFragment);
                 self.refuse(at, DropReason::BadFragment, cx);
             }
-            Fit::New if place.add(piece, frame, &meta) => {
+            Fit::New if place.add(piece, batch, i) => {
                 batch.discard(i, DropReason::Consumed);
                 if place.is_complete() {
-                    self.complete(at, cx);
+                    self.complete(at, came.stamp_ns, cx);
                 }
             }
             Fit::New => {
@@ -480,78 +329,109 @@ impl IpReassembler {
         }
     }
 
-    /// Sends a packet on.
-    fn complete(&mut self, at: u16, cx: &mut Context<'_>) {
-        let Place { end, ecn, longest, .. } = *self.store.at(at);
-        let Some(mut packet) = self.store.close(at) else { return };
-        if finish(&mut packet, end, ecn) {
-            if let Some(noted) = self.noted {
-                noted.set_packet(&mut packet, longest);
-            }
-            self.counts.reassembled.add(1);
-            cx.emit(0, packet);
+    /// Keeps the fragment of a packet that comes first.
+    fn begin(&mut self, piece: &Piece, mut packet: Packet, came: Moment, cx: &mut Context<'_>) {
+        if self.store.is_full() {
+            self.give_up(self.store.oldest(), cx);
+        }
+        let at = self.store.open(piece.key, came);
+        if begin(&mut packet, piece) {
+            self.store.hold(at, packet);
+            let place = self.store.at(at);
+            place.front = piece.front;
+            place.note(piece);
         } else {
-            self.counts.drops.add(1);
-            cx.drop_packet(packet, DropReason::BadFragment);
+            // Longer than a frame; so nothing of it is of use.
+            self.shared.failed.add(1);
+            self.shared.drops.add(1);
+            cx.drop_packet(packet, DropReason::Incomplete);
         }
     }
 
-    fn count_length(&self) {
-        self.counts.length.set(self.store.known.len() as u64);
+    /// Sends a packet on.
+    fn complete(&mut self, at: u16, stamp_ns: i64, cx: &mut Context<'_>) {
+        let place = self.store.at(at);
+        let (end, ecn, longest) = (place.end, place.ecn, place.longest);
+        let Some(mut packet) = self.store.close(at) else { return };
+        if finish(&mut packet, end, ecn) {
+            stamp(&mut packet, stamp_ns);
+            if let Some(noted) = self.rules.noted {
+                noted.set_packet(&mut packet, longest);
+            }
+            self.shared.reassembled.add(1);
+            cx.emit(0, packet);
+        } else {
+            self.shared.failed.add(1);
+            self.shared.drops.add(1);
+            cx.drop_packet(packet, DropReason::BadFragment);
+        }
     }
 }
 
 impl Element for IpReassembler {
     fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
+        let (rules, shared) = (&self.rules, &*self.shared);
+        let store = &mut *shared.lock();
+        let mut work = Work { rules, shared, store };
         for i in 0..batch.len() {
             match look(batch.bytes(i), &batch.meta()[i]) {
                 Seen::Whole => {}
-                Seen::Fragment(piece) => self.fragment(&piece, batch, i, cx),
+                Seen::Fragment(piece) => {
+                    shared.seen.add(1);
+                    work.fragment(&piece, batch, i, cx);
+                }
                 Seen::Bad(reason) => {
-                    self.counts.drops.add(1);
+                    shared.seen.add(1);
+                    shared.bad.add(1);
+                    shared.drops.add(1);
                     batch.discard(i, reason);
                 }
             }
         }
-        self.count_length();
+        shared.count_length(work.store);
     }
 
     fn poll(&mut self, _: &mut Batch, _: &mut dyn Inputs, cx: &mut Context<'_>) {
-        for _ in 0..TURNS {
-            let at = self.store.oldest;
-            let old = |place: &Place| cx.now_ns.saturating_sub(place.since_ns) >= self.timeout_ns;
-            if at == NIL || !old(&self.store.places[usize::from(at)]) {
-                break;
-            }
-            self.give_up(at, true, cx);
-        }
-        self.count_length();
+        let (rules, shared) = (&self.rules, &*self.shared);
+        let store = &mut *shared.lock();
+        let mut work = Work { rules, shared, store };
+        let (now_ns, timeout_ns) = (cx.now_ns, rules.timeout_ns);
+        work.give_up_old(|since| now_ns.saturating_sub(since.now_ns) >= timeout_ns, cx);
+        shared.count_length(work.store);
     }
 
     fn held(&self) -> Held {
-        self.store.held
+        self.shared.lock().held()
     }
 
     fn hand_over(&mut self) -> Option<Box<dyn Any + Send>> {
-        let store = std::mem::replace(&mut self.store, Store::new(0));
-        self.count_length();
+        let store = std::mem::take(&mut *self.shared.lock());
+        self.shared.length.set(0);
         Some(Box::new(store))
     }
 
     fn take_over(&mut self, state: Box<dyn Any + Send>) {
         if let Ok(store) = state.downcast::<Store>() {
-            self.store = *store;
-            self.count_length();
+            self.shared.count_length(&store);
+            *self.shared.lock() = *store;
         }
     }
 
     fn stop(&mut self, cx: &mut Context<'_>) {
-        while self.store.oldest != NIL {
-            if let Some(packet) = self.store.close(self.store.oldest) {
+        let store = &mut *self.shared.lock();
+        while store.oldest() != NIL {
+            if let Some(packet) = store.close(store.oldest()) {
                 cx.drop_packet(packet, DropReason::Shutdown);
             }
         }
-        self.count_length();
+        self.shared.count_length(store);
+    }
+}
+
+impl Drop for IpReassembler {
+    /// Frames return with their element, though counts stay.
+    fn drop(&mut self) {
+        *self.shared.lock() = Store::default();
     }
 }
 

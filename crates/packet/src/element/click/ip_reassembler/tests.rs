@@ -181,17 +181,23 @@ fn time_and_room_are_bounded() {
     rig.receive("a", &[&numbered(piece(16, 30, false), 2)]);
     assert!(rig.poll().is_empty());
     rig.bench.now_ns += 3_000_000_000;
-    assert_eq!(frames(rig.poll(), "late"), [first], "as it came, for its sender to be told");
+    let gap = [0; 8];
+    let come = [&first[..], &gap[..], &payload(32)[24..]].concat();
+    assert_eq!(frames(rig.poll(), "late"), [come], "behind the header of the first fragment");
     rig.bench.now_ns += 2_000_000_000;
-    assert!(rig.poll().is_empty());
-    assert_eq!((rig.dropped(DropReason::Incomplete), rig.read("r.length")), (1, "0".into()));
+    let last = numbered(piece(16, 30, false), 2);
+    assert_eq!(frames(rig.poll(), "late"), [last], "without the first it is a fragment still");
+    assert_eq!((rig.dropped(DropReason::Incomplete), rig.read("r.length")), (0, "0".into()));
     // Two places: the older packet gives way.
+    let third = numbered(piece(0, 16, true), 3);
+    let mut late = Vec::new();
     for n in 3..6 {
-        rig.receive("a", &[&numbered(piece(0, 16, true), n)]);
+        late.extend(rig.receive("a", &[&numbered(piece(0, 16, true), n)]));
     }
-    assert_eq!((rig.dropped(DropReason::Incomplete), rig.read("r.length")), (2, "2".into()));
-    assert!(rig.receive("a", &[&numbered(piece(16, 30, false), 3)]).is_empty());
-    assert_eq!(rig.receive("a", &[&numbered(piece(16, 30, false), 5)]).len(), 1);
+    assert_eq!((frames(late, "late"), rig.read("r.length")), (vec![third], "2".into()));
+    let late = rig.receive("a", &[&numbered(piece(16, 30, false), 3)]);
+    assert_eq!(frames(late, "late"), [numbered(piece(0, 16, true), 4)]);
+    assert_eq!(frames(rig.receive("a", &[&numbered(piece(16, 30, false), 5)]), "b").len(), 1);
     // A new configuration goes on with them; without the element they end.
     let text = "FromDevice(a) -> Strip(14) -> CheckIPHeader -> Unstrip(14) -> r :: IPReassembler -> ToDevice(b)";
     rig.replace(text).unwrap();
@@ -199,6 +205,59 @@ fn time_and_room_are_bounded() {
     rig.receive("a", &[&numbered(piece(0, 16, true), 9)]);
     rig.graph.stop(&mut rig.bench.round());
     assert_eq!((rig.dropped(DropReason::Shutdown), rig.graph.held().total()), (1, 0));
+}
+
+#[test]
+fn what_waits_is_listed() {
+    let mut rig = rig("TIMEOUT 5s");
+    let mut other = piece(8, 16, true);
+    other[18..20].copy_from_slice(&[1, 5]);
+    fill_ip4_checksum(&mut other);
+    let mut ports = payload(16);
+    ports[..4].copy_from_slice(&[0, 80, 0, 90]);
+    let first = fragment(0, &ports, true);
+    rig.receive("a", &[&piece(40, 45, false), &first, &other, &piece(24, 32, true)]);
+    rig.receive("a", &[&piece(16, 29, true)]);
+    let counts = |good: u8, failed: u8| {
+        format!(
+            "frags seen total:    5\ngood reassemblies:   {good}\nfailed reassemblies: {failed}\n\
+             bad fragments seen:  1\ncached chunk data:\n"
+        )
+    };
+    let lines = " (10.0.0.9, 0, 192.0.2.1, 0) 261 (8,16)\n (10.0.0.9, 80, 192.0.2.1, 90) 7238 (0,16) (24,32) (40,45)\n";
+    assert_eq!(rig.read("r.dump"), counts(0, 0) + lines);
+    rig.bench.now_ns += 5_000_000_000;
+    let late = frames(rig.poll(), "late");
+    assert_eq!(late.len(), 2);
+    // The last fragment has come, so that none is to follow what is first, and some is what is not.
+    let words = late.iter().map(|frame| Ip4::at(frame, 14).unwrap().fragment());
+    assert!(words.eq([0, MORE_FRAGMENTS | 1]));
+    assert!(late.iter().all(|frame| checksum(&frame[14..34]) == 0));
+    assert_eq!(rig.read("r.dump"), counts(0, 2));
+}
+
+#[cfg(feature = "click")]
+#[test]
+fn annotations_and_times_of_packets_count() {
+    use crate::element::support::console;
+    let text = "FromDevice(a) -> SetTimestamp(1) -> SetAnnoByte(5, 9) -> s :: Strip(14) -> CheckIPHeader
+        -> r :: IPReassembler -> c :: CheckPaint(9, 5) -> ToIPSummaryDump(-, HEADER false, FIELDS timestamp);
+        FromDevice(b) -> SetTimestamp(7) -> s; FromDevice(d) -> SetTimestamp(32) -> s;
+        c [1] -> ToDevice(unmarked); r [1] -> ToDevice(late)";
+    let mut rig = Rig::new(&World::new(), text);
+    console::collect();
+    // The annotations are those of the first fragment, though it comes later; the time is that of the last to come.
+    assert!(rig.receive("b", &[&piece(16, 30, false)]).is_empty());
+    assert!(rig.receive("a", &[&piece(0, 16, true)]).is_empty());
+    assert!(rig.receive("a", &[&piece(0, 16, true)]).is_empty());
+    assert!(rig.receive("b", &[&piece(16, 30, false)]).is_empty());
+    assert_eq!(console::collected().out, "1.000000\n7.000000\n");
+    // By the times of packets it is late, though no time went by here.
+    rig.receive("a", &[&piece(0, 16, true)]);
+    let mut other = piece(0, 16, true);
+    other[19] ^= 1;
+    fill_ip4_checksum(&mut other);
+    assert_eq!(frames(rig.receive("d", &[&other]), "late"), [piece(0, 16, true)[14..].to_vec()]);
 }
 
 #[test]

@@ -6,13 +6,17 @@
 //! anybody. Whether a packet may be cut (don't-fragment) is the sender's business.
 //!
 //! `IPFragmenter(MTU)` is the same for a graph with ports of its own, after Click's element of that name. It looks at
-//! don't-fragment itself: such a packet goes to its second output, with [`Cause::TooBig`] as its note.
+//! don't-fragment itself, unless `HONOR_DF` is false: such a packet goes to its second output, with [`Cause::TooBig`] as its
+//! note, as does one whose header leaves no room for payload. Standard error has a line about the first five, or about each
+//! with `VERBOSE`.
 //!
 //! Cost: a copy of all payload but the first fragment's, a header checksum a fragment; 140 ns for
 //! 1,428 bytes in two.
 
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
+use crate::element::support::complaint::Complaint;
 use crate::element::support::setting::Setting;
 use crate::frame::counters::{Count, PerWorker};
 use crate::frame::wire::checksum::checksum;
@@ -33,19 +37,23 @@ pub(crate) const CLASS: ElementClass = ElementClass {
 };
 
 pub(crate) const FRAGMENTER: ElementClass = ElementClass {
-    spec: ClassSpec::new("IPFragmenter", "1/1-2", "h/h", "x/x")
-        .outputs(&["out", "too_big"])
-        .ignores(&["VERBOSE"]),
+    spec: ClassSpec::new("IPFragmenter", "1/1-2", "h/h", "x/x").outputs(&["out", "too_big"]),
     summary: "cuts IPv4 packets to an MTU, unless they forbid it",
     configure: |setup| {
-        let mtu = setup.args.positional("MTU");
-        let honor_df = setup.args.keyword("HONOR_DF");
+        let mtu = setup.args.positional::<u16>("MTU");
+        let honor_df = setup.args.optional("HONOR_DF");
+        let verbose = setup.args.optional("VERBOSE");
         // Frames of a pool have the same room before them, whatever is asked for.
         let headroom = setup.args.keyword::<u32>("HEADROOM");
         setup.args.finish()?;
         headroom?;
-        let mtu = Setting::<u16>::new(mtu?);
+        let mtu = mtu?;
+        if mtu < LEAST_MTU {
+            return Err(setup.args.refuse_all("MTU must be at least 8"));
+        }
+        let mtu = Setting::new(mtu);
         let honor_df: bool = honor_df?.unwrap_or(true);
+        let complaint = Complaint::about_first(LINES, "IPFragmenter", verbose?.unwrap_or(false));
         let exit = setup.exit(1, DropReason::TooBig);
         let kept = setup.keep::<(PerWorker<Count>, PerWorker<Counts>)>();
         let (each, shown, cut) = (mtu.clone(), kept.clone(), kept.clone());
@@ -55,6 +63,7 @@ pub(crate) const FRAGMENTER: ElementClass = ElementClass {
             exit,
             id: 0,
             drops: kept.0.add(instance),
+            complaint: if instance.is_dry_run() { Complaint::none() } else { complaint.clone() },
             cutter: Cutter { later: Vec::new(), counts: kept.1.add(instance) },
         });
         let drops = Handler::read("drops", move || shown.0.sum(Count::read).to_string());
@@ -63,6 +72,12 @@ pub(crate) const FRAGMENTER: ElementClass = ElementClass {
         Ok(mtu.handled(made, "mtu"))
     },
 };
+
+/// Least MTU that may be configured: Click's.
+const LEAST_MTU: u16 = 8;
+
+/// Lines about packets that are not cut, unless there is one about each: Click's.
+const LINES: u32 = 5;
 
 /// Bytes of the longest IPv4 header.
 const MAX_HEADER: usize = 60;
@@ -208,26 +223,42 @@ struct IpFragmenter {
     /// Identification of the next packet that is cut although it forbids it: it may have none (RFC 6864).
     id: u16,
     drops: Arc<Count>,
+    complaint: Complaint,
     cutter: Cutter,
+}
+
+impl IpFragmenter {
+    /// Sends packet `i`, which is not to be cut, to the other output.
+    fn refuse(&self, batch: &mut Batch, i: usize, mtu: u16) {
+        self.drops.add(1);
+        self.complaint.about_with(|| {
+            let ends = Ip4::at(batch.bytes(i), batch.meta()[i].network.into())
+                .map_or([0; 2], |ip| [ip.src(), ip.dst()]);
+            let [src, dst] = ends.map(Ipv4Addr::from_bits);
+            format!("({mtu}) DF {src} {dst} len={}", batch.frame_len(i))
+        });
+        batch.meta_mut()[i].note = Cause::TooBig(mtu).note();
+        self.exit.take(batch, i);
+    }
 }
 
 impl Element for IpFragmenter {
     fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
-        let mtu = usize::from(self.mtu.get());
+        let stated = self.mtu.get();
+        let mtu = usize::from(stated);
         let ip = |batch: &Batch, i: usize| {
             let ip = Ip4::at(batch.bytes(i), batch.meta()[i].network.into())?;
-            Some((ip.total_len(), ip.fragment() & DONT_FRAGMENT != 0))
+            let fits = room(mtu, ip.header_len()) > 0;
+            Some((ip.total_len(), ip.fragment() & DONT_FRAGMENT != 0, fits))
         };
         let mut cutting = false;
         for i in 0..batch.len() {
-            let Some((len, whole)) = ip(batch, i) else {
+            let Some((len, whole, fits)) = ip(batch, i) else {
                 batch.discard(i, DropReason::TooShort);
                 continue;
             };
-            if len > mtu && whole && self.honor_df {
-                self.drops.add(1);
-                batch.meta_mut()[i].note = Cause::TooBig(self.mtu.get()).note();
-                self.exit.take(batch, i);
+            if len > mtu && (whole && self.honor_df || !fits) {
+                self.refuse(batch, i, stated);
                 continue;
             }
             // Behind the first that is cut all are taken out, so that none overtakes another.
@@ -502,6 +533,27 @@ mod tests {
         let ip = Ip4::at(&left[3].frame, 14).unwrap();
         assert_eq!((ip.ttl(), ip.fragment()), (7, 69), "hops were counted before");
         assert!(stage.drops().is_empty());
+    }
+
+    #[test]
+    fn the_first_that_are_not_cut_are_reported_or_all_are() {
+        use crate::element::support::console;
+        let reported = |config: &str| {
+            console::collect();
+            fragmenter(&mut Stage::default(), config, &["df\nbytes 1000"; 7]);
+            console::collected().err
+        };
+        let line = "IPFragmenter(576) DF 10.4.0.2 198.51.100.7 len=1034\n";
+        assert_eq!(reported("576"), line.repeat(5));
+        assert_eq!(reported("576, true, true"), line.repeat(7));
+        assert_eq!(reported("576, VERBOSE true"), line.repeat(7));
+        assert_eq!(reported("576, false"), "");
+        // A header that leaves no room.
+        let mut stage = Stage::default();
+        let options = format!("opts {}\nbytes 100", "01".repeat(40));
+        let left = fragmenter(&mut stage, "64", &[&options]);
+        assert_eq!((left[0].output, left[0].meta.note), (1, Cause::TooBig(64).note()));
+        assert!(crate::testing::refused(&FRAGMENTER, "7").contains("MTU must be at least 8"));
     }
 
     #[test]

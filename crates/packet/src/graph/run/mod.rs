@@ -7,7 +7,8 @@
 //! allocated on the path after that.
 //!
 //! Where packets are pulled, the pull goes up the graph to an element that answers it, a queue or a scheduler;
-//! those between process what comes. What they send to pushing outputs continues when the answer is there.
+//! those between process what comes. What they send to pushing outputs is finished before the answer proceeds, as in
+//! Click, where a copy is pushed before its packet is returned.
 //!
 //! Packets that travel an edge closing a cycle count a round; after [`MAX_ROUNDS`] they are dropped.
 
@@ -85,6 +86,11 @@ impl Node {
         let rooms =
             nodes[at].waits_for.iter().map(|&queue| nodes[usize::from(queue)].element.room());
         rooms.max().unwrap_or(usize::MAX)
+    }
+
+    /// Whether it may be at work while packets are pushed: it pulls.
+    fn pulls(&self) -> bool {
+        self.inputs.iter().any(Option::is_some)
     }
 }
 
@@ -419,6 +425,7 @@ impl Inputs for Puller<'_> {
             }
         }
         self.nodes[at].element = element;
+        self.finish_pushed(cx);
         self.came(into.len() - before);
     }
 
@@ -428,6 +435,36 @@ impl Inputs for Puller<'_> {
 }
 
 impl Puller<'_> {
+    /// Finishes what was sent to pushing outputs during a pull. What comes to an element that pulls as well waits until
+    /// that has had its turn.
+    fn finish_pushed(&mut self, cx: &mut Context<'_>) {
+        if self.work.ready.is_empty() {
+            return;
+        }
+        let (counters, mut emitted, mut waiting) = (self.counters, Vec::new(), Vec::new());
+        let cx = &mut cx.of_node(&counters[self.at]);
+        cx.emitted = &mut emitted;
+        let Self { nodes, work, .. } = self;
+        work.stack_ready();
+        while let Some(task) = work.stack.pop() {
+            let at = usize::from(task.node);
+            let (node, counts) = (&mut nodes[at], &counters[at]);
+            if node.pulls() {
+                waiting.push(task);
+                continue;
+            }
+            let Task { input, mut batch, .. } = task;
+            counts.batches.add(1);
+            counts.packets.add(batch.len() as u64);
+            cx.node = Some(counts);
+            node.element.process(input, &mut batch, cx);
+            work.regroup(node, batch, counts, cx.counters);
+            work.emitted(node, cx.emitted, counts, cx.counters);
+            work.stack_ready();
+        }
+        work.ready.append(&mut waiting);
+    }
+
     /// Counts what a pull brought.
     fn came(&mut self, packets: usize) {
         if packets > 0 {

@@ -111,8 +111,6 @@ fn tell_alone(
     (batch, before): (&Batch, Meta),
     (deeds, all_emitted): (&Deeds, &[(u16, Packet)]),
 ) {
-    // What is emitted is not what was asked for.
-    let pushed = Edges { answer: None, ..edges };
     let mut emitted = all_emitted.iter();
     let ended = deeds.ended.iter().find(|ended| ended.0 == number);
     if let Some((fate, meta)) = (!batch.is_empty()).then(|| labeled(edges, batch, 0)).flatten() {
@@ -122,7 +120,7 @@ fn tell_alone(
     } else if let Some((_, fate)) = ended {
         tracer.step(of, at, None, before, *fate);
     } else if let Some((output, packet)) = emitted.find(|(_, p)| p.frame_number() == number) {
-        let fate = onward(pushed, *output, packet.meta);
+        let fate = onward(edges, *output, packet.meta);
         tracer.step(of, at, Some(packet.bytes()), packet.meta, fate);
     } else {
         tracer.step(of, at, None, before, Fate::Kept);
@@ -135,7 +133,7 @@ fn tell_alone(
             continue;
         }
         if let Some(made) = tracer.made(of, made, packet.bytes(), packet.meta)
-            && let fate @ Fate::Dropped(_) = onward(pushed, *output, packet.meta)
+            && let fate @ Fate::Dropped(_) = onward(edges, *output, packet.meta)
         {
             tracer.step(made, at, None, packet.meta, fate);
         }
@@ -166,7 +164,7 @@ fn tell_released(
     for (output, packet) in emitted {
         let number = packet.frame_number();
         if let Some(of) = other(tracer, number) {
-            let fate = onward(Edges { answer: None, ..edges }, *output, packet.meta);
+            let fate = onward(edges, *output, packet.meta);
             tracer.step(of, place(number), Some(packet.bytes()), packet.meta, fate);
         }
     }
@@ -206,6 +204,26 @@ struct TracedInputs<'a, 't> {
 }
 
 impl<'t> TracedInputs<'_, 't> {
+    /// [`super::Puller::finish_pushed`] with the tracer.
+    fn finish_pushed(&mut self, cx: &mut Context<'_>) {
+        if self.work.ready.is_empty() {
+            return;
+        }
+        let (counters, mut emitted, mut waiting) = (self.counters, Vec::new(), Vec::new());
+        let cx = &mut cx.of_node(&counters[self.at]);
+        cx.emitted = &mut emitted;
+        let Self { nodes, work, tracer, .. } = self;
+        work.stack_ready();
+        while let Some(task) = work.stack.pop() {
+            if nodes[usize::from(task.node)].pulls() {
+                waiting.push(task);
+            } else {
+                step(task, nodes, counters, work, tracer, cx);
+            }
+        }
+        work.ready.append(&mut waiting);
+    }
+
     fn of(&mut self, at: usize) -> TracedInputs<'_, 't> {
         let Self { nodes, counters, work, tracer, .. } = self;
         TracedInputs { at, nodes, counters, work, tracer, came: Came::default() }
@@ -267,7 +285,9 @@ impl Inputs for TracedInputs<'_, '_> {
                     }
                 }
                 let released = (&deeds, &cx.emitted[..]);
-                tell_released(tracer, &|n| came.at(upstream.node, n), edges, None, released);
+                // What is emitted is not what was asked for.
+                let pushed = Edges { answer: None, ..edges };
+                tell_released(tracer, &|n| came.at(upstream.node, n), pushed, None, released);
                 came.tell_kept(tracer, upstream.node, &|number| {
                     given.clone().any(|i| into.frame_number(i) == number)
                         || cx.emitted.iter().any(|(_, packet)| packet.frame_number() == number)
@@ -299,12 +319,35 @@ impl Inputs for TracedInputs<'_, '_> {
             }
         }
         self.nodes[at].element = element;
+        self.finish_pushed(cx);
         self.came(input, before, into);
     }
 
     fn room(&self) -> usize {
         Node::room(self.nodes, self.at)
     }
+}
+
+/// Has the element of a task process it, or a part of it that is followed alone, and puts what comes of it onto the stack.
+fn step<'c>(
+    task: Task,
+    nodes: &mut [Node],
+    counters: &'c [NodeCounters],
+    work: &mut Work,
+    tracer: &Shared<'_>,
+    cx: &mut Context<'c>,
+) {
+    let Task { node: number, input, mut batch } = work.split(task, &tracer.borrow());
+    let (node, counts) = (&mut nodes[usize::from(number)], &counters[usize::from(number)]);
+    counts.batches.add(1);
+    counts.packets.add(batch.len() as u64);
+    cx.node = Some(counts);
+    let edges = Edges { outputs: &node.outputs, answer: None };
+    let at = At { node: number, input };
+    process(tracer, (&mut *node.element, at, edges), &mut batch, cx);
+    work.regroup(node, batch, counts, cx.counters);
+    work.emitted(node, cx.emitted, counts, cx.counters);
+    work.stack_ready();
 }
 
 /// The port that a note for transmit names.
@@ -347,18 +390,9 @@ impl Graph {
         let mut watch = Watch::new(*clock);
         let cx = &mut context(pool, emitted, round);
         while let Some(task) = work.stack.pop() {
-            let Task { node: number, input, mut batch } = work.split(task, &tracer.borrow());
-            let (node, counts) = (&mut nodes[usize::from(number)], &counters[usize::from(number)]);
-            counts.batches.add(1);
-            counts.packets.add(batch.len() as u64);
-            cx.node = Some(counts);
-            let edges = Edges { outputs: &node.outputs, answer: None };
-            let at = At { node: number, input };
-            process(&tracer, (&mut *node.element, at, edges), &mut batch, cx);
-            work.regroup(node, batch, counts, cx.counters);
-            work.emitted(node, cx.emitted, counts, cx.counters);
-            work.stack_ready();
-            watch.lap(counts);
+            let number = usize::from(task.node);
+            step(task, nodes, counters, work, &tracer, cx);
+            watch.lap(&counters[number]);
         }
     }
 

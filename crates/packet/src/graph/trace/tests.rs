@@ -282,6 +282,28 @@ fn inputs_are_those_that_a_packet_came_by() {
 }
 
 #[test]
+fn a_copy_is_followed_before_its_packet_goes_on() {
+    let mut rig = rig_of(
+        "FromDevice(in) -> q :: Queue -> t :: PaintTee(0) -> u :: Unqueue -> o :: ToDevice(out);
+         t [1] -> c :: Counter -> d :: ToDevice(copy)",
+    );
+    rig.run(&[udp("192.0.2.1", 64, 1)]);
+    rig.graph.poll(&mut rig.bench.round());
+    let way = [
+        "0 FromDevice@1 Output(0)",
+        "0 q Kept",
+        "0 q Output(0)",
+        "0 t Output(0) +1",
+        "1 c Output(0)",
+        "1 d Sent(2)",
+        "0 u Output(0)",
+        "0 o Sent(1)",
+    ];
+    assert_eq!(rig.reported(), [way]);
+    assert_eq!(rig.bench.pool.free(), rig.bench.pool.frames());
+}
+
+#[test]
 fn who_asks_may_keep_what_comes() {
     let mut rig = rig_of(
         "FromDevice(in) -> q :: Queue -> d :: DelayShaper(1ms) -> u :: Unqueue -> t :: ToDevice(out)",

@@ -1,8 +1,8 @@
 //! Writes packets to the standard error, a line each: for who builds a graph and wants to see.
 //!
 //! Source: Click's `Print`: a label, the length, and the first bytes in hexadecimal, or as text with `CONTENTS ASCII`;
-//! none with `CONTENTS NONE`. `TIMESTAMP` adds the packet's time, `PRINTANNO` Click's 48 bytes of annotations: the
-//! color, the aggregate, and those without a name. One of the few elements that do more than a router should do for a
+//! none with `CONTENTS NONE`. `TIMESTAMP` adds the packet's time, `HEADROOM` the free bytes before it and behind it,
+//! `PRINTANNO` Click's 48 bytes of annotations: the color, the aggregate, and those without a name. One of the few elements that do more than a router should do for a
 //! packet; it is not for graphs that carry load.
 
 use std::fmt::Write as _;
@@ -15,7 +15,7 @@ use crate::graph::{Context, Element, ElementClass, Made, Setup};
 use crate::language::{ClassSpec, ConfigError, annotations};
 
 pub(crate) const CLASS: ElementClass = ElementClass {
-    spec: ClassSpec::new("Print", "1/1", "a/a", "x/x").ignores(&["CPU", "HEADROOM"]),
+    spec: ClassSpec::new("Print", "1/1", "a/a", "x/x").ignores(&["CPU"]),
     summary: "writes packets to the standard error",
     configure: |setup| {
         let label = setup.args.optional::<String>("LABEL");
@@ -23,6 +23,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         let active = setup.args.keyword("ACTIVE");
         let (timestamp, annotations) =
             (setup.args.keyword::<bool>("TIMESTAMP"), setup.args.keyword::<bool>("PRINTANNO"));
+        let headroom = setup.args.keyword::<bool>("HEADROOM");
         let lengths = [setup.args.keyword::<i64>("NBYTES"), setup.args.keyword::<i64>("LENGTH")];
         let contents = Contents::read(setup, "CONTENTS")?.unwrap_or(Contents::Hex);
         setup.args.finish()?;
@@ -38,6 +39,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
             most,
             contents,
             timestamp: timestamp?.unwrap_or(false),
+            headroom: headroom?.unwrap_or(false),
             annotations: annotations?.unwrap_or(false),
         };
         let made = Made::new(move |instance| Print {
@@ -81,6 +83,7 @@ struct Show {
     /// Bytes that are shown.
     most: usize,
     timestamp: bool,
+    headroom: bool,
     annotations: bool,
 }
 
@@ -110,13 +113,22 @@ fn time(_: &Batch, _: usize) -> String {
 
 impl Show {
     /// Line as Click's: the length right-aligned, bytes in groups of four.
-    fn line(&self, frame: &[u8], time: Option<String>, annotations: Option<String>) -> String {
+    fn line(
+        &self,
+        frame: &[u8],
+        time: Option<String>,
+        free: Option<(usize, usize)>,
+        annotations: Option<String>,
+    ) -> String {
         let mut line = self.label.clone();
         for text in time.into_iter().chain([format!("{:4}", frame.len())]) {
             if !line.is_empty() {
                 line += ": ";
             }
             line += &text;
+        }
+        if let Some((before, behind)) = free {
+            line += &format!(" (h{before} t{behind})");
         }
         if let Some(annotations) = annotations {
             line += &format!(" | {annotations}");
@@ -146,8 +158,9 @@ impl Element for Print {
         if self.active.get() {
             for i in 0..batch.len() {
                 let time = self.show.timestamp.then(|| time(batch, i));
+                let free = self.show.headroom.then(|| batch.free_bytes(i));
                 let annotations = self.show.annotations.then(|| marks(batch, i));
-                let line = self.show.line(batch.bytes(i), time, annotations);
+                let line = self.show.line(batch.bytes(i), time, free, annotations);
                 console::warn(&line);
             }
         }
@@ -163,8 +176,9 @@ mod tests {
     fn a_line_shows_the_first_bytes() {
         let show = |label: &str, frame: &[u8], most, contents| {
             let label = label.to_owned();
-            let show = Show { label, contents, most, timestamp: false, annotations: false };
-            show.line(frame, None, None)
+            let (timestamp, headroom, annotations) = (false, false, false);
+            let show = Show { label, contents, most, timestamp, headroom, annotations };
+            show.line(frame, None, None, None)
         };
         assert_eq!(show("in", &[1, 2, 3, 4, 0xff, 6], 5, Contents::Hex), "in:    6 | 01020304 ff");
         assert_eq!(show("", &[0; 60], 0, Contents::Hex), "  60");
@@ -186,6 +200,15 @@ mod tests {
         let annotations = format!("{}08{}07{}07{}09", zeros(5), zeros(14), zeros(3), zeros(22));
         let want = format!("a: 1.500000:    2 | {annotations} | 45\n1.500000:    2\n");
         assert_eq!(console::collected().err, want);
+    }
+
+    #[test]
+    fn free_bytes_are_shown() {
+        console::collect();
+        let text = "FromDevice(a) -> Strip(14) -> Print(a, HEADROOM true, NBYTES 1) -> Discard";
+        Rig::new(&World::new(), text).receive("a", &[&[7; 16]]);
+        // Frames of 2,048 bytes, 256 of them before what is received.
+        assert_eq!(console::collected().err, "a:    2 (h270 t1776) | 07\n");
     }
 
     #[test]

@@ -31,6 +31,13 @@ impl Batch {
         self.slots[..self.len][i].push_front(bytes)
     }
 
+    /// Free bytes in the frame of packet `i`, before the packet and behind it.
+    pub fn free_bytes(&self, i: usize) -> (usize, usize) {
+        let slot = self.slots[..self.len][i];
+        let (start, len) = (usize::from(slot.start), usize::from(slot.len));
+        (start, usize::from(self.pool.frame_bytes()).saturating_sub(start + len))
+    }
+
     /// Number of bytes that were cut off the front of packet `i` as it was received; they are still there.
     #[inline]
     pub fn cut_off(&self, i: usize) -> u16 {

@@ -1,9 +1,9 @@
 //! `TCPFragmenter(MTU)` cuts TCP segments into ones that fit an MTU.
 //!
-//! Source: Click's `TCPFragmenter`; RFC 9293, 3.4. Each segment has the headers of the first with a sequence number and checksums
-//! of its own; `PSH` and `FIN` are those of the last. `MTU_ANNO` names an annotation of two bytes that holds an MTU; the smaller
-//! of the two applies. Packets that are not TCP, fragments and packets that fit pass. Handlers: `count` packets came, `fragmented_count` were cut, into
-//! `fragments`.
+//! Source: Click's `TCPFragmenter`; RFC 9293, 3.4. Each segment has the headers of the first with a sequence number and
+//! checksums of its own; `FIN` is that of the last. An MTU counts the IPv4 and TCP headers. `MTU_ANNO` names an
+//! annotation of two bytes that holds an MTU; the smaller of the two applies. Packets that are not TCP, fragments and packets
+//! that fit pass. Handlers: `count` packets came, `fragmented_count` were cut, into `fragments`.
 
 use std::sync::Arc;
 
@@ -68,8 +68,8 @@ struct Fragmenter {
     counts: Arc<Counts>,
 }
 
-/// Flags that only the last segment has: `FIN` and `PSH`.
-const LAST: u8 = 0x09;
+/// Flag that only the last segment has.
+const FIN: u8 = 0x01;
 
 /// Headers of a segment: their bytes, and what is behind them.
 struct Parts {
@@ -118,7 +118,7 @@ impl Fragmenter {
             header[2..4].copy_from_slice(&total.to_be_bytes());
             let offset = u32::try_from(at - headers).unwrap_or(0);
             header[ip + 4..ip + 8].copy_from_slice(&seq.wrapping_add(offset).to_be_bytes());
-            header[ip + 13] = if at + length < end { flags & !LAST } else { flags };
+            header[ip + 13] = if at + length < end { flags & !FIN } else { flags };
             fill_checksums(&mut header[..usize::from(total)]);
             let fits = packet.set_len(headers + length);
             debug_assert!(fits, "it is shorter than what it was");
@@ -175,8 +175,8 @@ mod tests {
         assert_eq!(
             seen,
             [
-                (50, 5, 0x10, bytes(0, 10)),
-                (50, 15, 0x10, bytes(10, 20)),
+                (50, 5, 0x18, bytes(0, 10)),
+                (50, 15, 0x18, bytes(10, 20)),
                 (45, 25, 0x19, bytes(20, 25))
             ]
         );

@@ -36,7 +36,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         let stamped = setup.args.keyword("TIMESTAMP");
         setup.args.finish()?;
         let (limit, active, length) = (limit?, active?, length?.or(datasize?));
-        let content = Content { random: None, stamped: stamped?.unwrap_or(true) };
+        let content = Content { filling: Filling::Same, stamped: stamped?.unwrap_or(true) };
         let stop = stop?.unwrap_or(false);
         let given = Given { data, limit, active, length, stop, end: end?, content };
         let burst = Setting::<u32>::new(burst?.unwrap_or(1));
@@ -61,8 +61,8 @@ pub(crate) const RANDOM: ElementClass = ElementClass {
         setup.args.finish()?;
         let (limit, active, length) = (limit?, active?, Some(length?));
         // A state of zeros would stay one.
-        let random = Some(seed?.unwrap_or(1_u64).max(1));
-        let content = Content { random, stamped: stamped?.unwrap_or(false) };
+        let filling = Filling::Random(seed?.unwrap_or(1_u64).max(1));
+        let content = Content { filling, stamped: stamped?.unwrap_or(false) };
         let stop = stop?.unwrap_or(false);
         let given = Given { data: None, limit, active, length, stop, end: end?, content };
         let burst = Setting::<u32>::new(burst?.unwrap_or(1));
@@ -97,7 +97,7 @@ pub(crate) const RATED: ElementClass = ElementClass {
             allowance.set(rate).map_err(|words| setup.args.refuse_all(&words))?;
         }
         let each = allowance.clone();
-        let content = Content { random: None, stamped: true };
+        let content = Content { filling: Filling::Same, stamped: true };
         let given = Given { data, limit, active, length, stop, end: end?, content };
         Ok(allowance.handled(configure(setup, given, move || Pace::Rated(each.budget()))?))
     },
@@ -120,14 +120,29 @@ struct Given<'a> {
     content: Content,
 }
 
-/// What packets hold besides their bytes.
-#[derive(Clone, Copy)]
+/// What packets hold.
+#[derive(Clone)]
 struct Content {
-    /// Random bytes, from this state on.
-    random: Option<u64>,
+    filling: Filling,
     /// The time at which they were made.
     stamped: bool,
 }
+
+/// Bytes of packets.
+#[derive(Clone)]
+enum Filling {
+    /// Equal in all.
+    Same,
+    /// Random ones, from this state on.
+    Random(u64),
+    /// The same, changed for each packet.
+    #[cfg(feature = "click")]
+    Changed(Change),
+}
+
+/// What changes the bytes of a packet by its number, from 0 on, and the time of the worker's clock.
+#[cfg(feature = "click")]
+pub(crate) type Change = Arc<dyn Fn(&mut [u8], u64, u64) + Send + Sync>;
 
 /// Notes the time of the worker's clock in a packet.
 #[cfg(feature = "click")]
@@ -186,7 +201,7 @@ fn assemble(
             count: counts.add(instance),
             resets: resets.instance(),
             stop: Stop::new(stop.clone()).calling(end.clone()),
-            content,
+            content: content.clone(),
         }
     });
     let made = if waits { made.waits_for_room() } else { made };
@@ -200,30 +215,24 @@ fn assemble(
 pub(crate) fn of_bytes(
     setup: &mut Setup<'_>,
     data: &[u8],
-    limit: Option<u32>,
+    limit: &Setting<i64>,
     active: bool,
-    rate: Option<Allowance>,
+    rate: Option<&Allowance>,
+    change: Change,
 ) -> Made {
-    let content = Content { random: None, stamped: false };
+    let content = Content { filling: Filling::Changed(change), stamped: false };
     let active = Setting::new(active);
-    let limit = Setting::new(limit.map_or(-1, i64::from));
+    let (settings, ending) = ((limit, &active), (false, None));
     match rate {
         None => {
             let burst = Setting::new(u32::try_from(BATCH).unwrap_or(u32::MAX));
             let pace = move || Pace::Round(burst.clone());
-            assemble(setup, data.into(), (&limit, &active), (false, None), content, pace)
+            assemble(setup, data.into(), settings, ending, content, pace)
         }
         Some(allowance) => {
             let each = allowance.clone();
             let pace = move || Pace::Rated(each.budget());
-            allowance.handled(assemble(
-                setup,
-                data.into(),
-                (&limit, &active),
-                (false, None),
-                content,
-                pace,
-            ))
+            assemble(setup, data.into(), settings, ending, content, pace)
         }
     }
 }
@@ -410,9 +419,15 @@ impl Source {
             if !packet.set_len(self.data.bytes.len()) {
                 break;
             }
-            match &mut self.content.random {
-                None => packet.bytes_mut().copy_from_slice(&self.data.bytes),
-                Some(state) => scatter(packet.bytes_mut(), state),
+            match &mut self.content.filling {
+                Filling::Same => packet.bytes_mut().copy_from_slice(&self.data.bytes),
+                Filling::Random(state) => scatter(packet.bytes_mut(), state),
+                #[cfg(feature = "click")]
+                Filling::Changed(change) => {
+                    packet.bytes_mut().copy_from_slice(&self.data.bytes);
+                    let number = self.made + (batch.len() - before) as u64;
+                    change(packet.bytes_mut(), number, cx.now_ns);
+                }
             }
             packet.meta.flags |= FLAG_GENERATED | FLAG_COPY;
             if self.content.stamped {

@@ -4,11 +4,11 @@
 //! packet states is cut off. A packet that is right has its network header noted, and no gateway: it goes
 //! to its own destination. One that is not goes to output 1, or is dropped.
 //!
-//! Of sources, those are refused that are listed, as Click does, and none where none is. For IPv4 a good destination
-//! excepts a packet: `INTERFACES 10.0.0.1/24` means the broadcast address of that prefix, 0.0.0.0 and 255.255.255.255
-//! on one side, and 10.0.0.1 on the other; Click's old form, a list without its keyword, has the two addresses as
-//! well. With `MARTIANS true` `CheckIP6Header` also refuses what nobody may send from or to (RFC 4291, 2.5 to 2.8);
-//! `::` may query groups for an address (RFC 4862). Destinations are left to routes.
+//! Of sources, those are refused that are listed, as Click does, and none where none is, but for the IPv6 address of ones
+//! alone. For IPv4 a good destination excepts a packet: `INTERFACES 10.0.0.1/24` means the broadcast address of that prefix,
+//! 0.0.0.0 and 255.255.255.255 on one side, and 10.0.0.1 on the other; Click's old form, a list without its keyword, has the
+//! two addresses as well. With `MARTIANS true` `CheckIP6Header` also refuses what nobody may send from or to (RFC 4291, 2.5
+//! to 2.8); `::` may query groups for an address (RFC 4862). Destinations are left to routes.
 //!
 //! `IPInputCombo(COLOR, ...)` takes whole Ethernet frames: it paints them, and cuts the Ethernet header off as well.
 //!
@@ -94,11 +94,15 @@ pub(crate) const CLASS6: ElementClass = ElementClass {
         let old = old_form::<Ipv6Addr>(setup, "BADADDRS");
         let (old, given) = old.map_or_else(|wrong| (Err(wrong), None), |(old, at)| (Ok(old), at));
         let common = Common::read(setup, given)?;
-        let bad = old?.or(bad?).unwrap_or_default().into_iter().map(Ipv6Addr::to_bits).collect();
+        let bad = old?.or(bad?).unwrap_or_default().into_iter().map(Ipv6Addr::to_bits);
+        let bad = bad.chain([ALL_ONES]).collect();
         let check = Check6 { bad, martians: martians?.unwrap_or(false) };
         Ok(made(setup, Place { offset: common.offset, combo: None }, &common, check))
     },
 };
+
+/// IPv6 address that may not send, whatever is listed: a multicast one, of which Click refuses no other.
+const ALL_ONES: u128 = u128::MAX;
 
 const fn spec(name: &'static str) -> ClassSpec {
     let output_names = &["out", "bad"];
@@ -424,8 +428,12 @@ mod tests {
         assert!(!taken(old, &bad) && taken("14", &bad));
         assert!(refused(&CLASS4, "1.2.3.4, 14, 5").contains("too many arguments"));
         assert!(refused(&CLASS4, "x, 14").contains("BADSRC: `x`"));
-        let frame = frame_v6("::1", "2001:db8::1", 64, 17, &[]);
-        assert_eq!(run(&CLASS6, "OFFSET 14", 0, &[&frame]).decision(0), Decision::Output(0));
+        let ones = "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff";
+        for (src, output) in [("::1", 0), ("ff02::1", 0), (ones, 1)] {
+            let frame = frame_v6(src, "2001:db8::1", 64, 17, &[]);
+            let batch = run(&CLASS6, "OFFSET 14", 0, &[&frame]);
+            assert_eq!(batch.decision(0), Decision::Output(output), "{src}");
+        }
     }
 
     #[test]

@@ -5,12 +5,12 @@
 //! eligible (1) and the number of the VLAN (12). What is taken out is noted in the packet, and `ANNO` in place of
 //! a tag means what is noted. The type of another tag, as a provider's 0x88a8, is an argument of `VLANEncap` and
 //! `VLANDecap`. Frames without tag are those of VLAN `NATIVE_VLAN` to `StripEtherVLANHeader`, which is 0; -1 sends them
-//! to the second output.
+//! to the second output. `config` follows what the other handlers change.
 
 use fingerpost_route::Mac;
 
 use super::front::{HEADER, cut, grow};
-use crate::element::support::setting::{Setting, value};
+use crate::element::support::setting::{Setting, dashed, value};
 use crate::frame::wire::ether::{TAG_BYTES, TYPE_VLAN};
 use crate::frame::wire::{ETHER_BYTES, Ether, EtherMut};
 use crate::frame::{Batch, DropReason, Meta};
@@ -28,7 +28,12 @@ pub(crate) const ENCAP: ElementClass = ElementClass {
         let (tag, kind) = (tag?, Setting::<u16>::new(kind?.unwrap_or(TYPE_VLAN)));
         let (each, each_kind) = (tag.clone(), kind.clone());
         let made = Made::new(move |_| Encap { tag: each.clone(), kind: each_kind.clone() });
-        Ok(kind.handled(tag.handled(made), "ethertype"))
+        let made = kind.handled(tag.handled(made), "ethertype");
+        let config = move || match kind.get() {
+            TYPE_VLAN => tag.config(),
+            kind => format!("{}, ETHERTYPE {kind}", tag.config()),
+        };
+        Ok(made.handler(Handler::read("config", config)).live(TAG_ARGS))
     },
 };
 
@@ -61,11 +66,9 @@ pub(crate) const ETHER_ENCAP: ElementClass = ElementClass {
         let tag = tag?;
         let each = (header.clone(), tag.clone());
         let made = Made::new(move |_| EtherEncap { header: each.0.clone(), tag: each.1.clone() });
-        Ok(header.handled(tag.handled(made)).live(&[
-            LiveArg { handler: "ethertype", keyword: "ETHERTYPE" },
-            LiveArg { handler: "src", keyword: "SRC" },
-            LiveArg { handler: "dst", keyword: "DST" },
-        ]))
+        let made = header.handled(tag.handled(made));
+        let config = move || format!("{}, {}", header.config(), tag.config());
+        Ok(made.handler(Handler::read("config", config)).live(HEADER_ARGS))
     },
 };
 
@@ -92,7 +95,8 @@ pub(crate) const SET: ElementClass = ElementClass {
             return Err(setup.args.refuse_all("ANNO is what it sets"));
         };
         let each = tci.clone();
-        Ok(handled(&tci, Made::new(move |_| Set { tci: each.clone() })))
+        let made = handled(&tci, Made::new(move |_| Set { tci: each.clone() }));
+        Ok(made.handler(Handler::read("config", move || config(&tci))).live(&WORD))
     },
 };
 
@@ -104,6 +108,31 @@ const fn spec(
 ) -> ClassSpec {
     ClassSpec::new(name, ports, processing, "x/x").outputs(output_names)
 }
+
+/// Arguments of a tag's word: one handler shows what all of them make, and changes it.
+const WORD: [LiveArg; 3] = [
+    LiveArg { handler: "vlan_tci", keyword: "VLAN_TCI" },
+    LiveArg { handler: "vlan_tci", keyword: "VLAN_PCP" },
+    LiveArg { handler: "vlan_tci", keyword: "VLAN_ID" },
+];
+
+const NATIVE: LiveArg = LiveArg { handler: "native_vlan", keyword: "NATIVE_VLAN" };
+
+const KIND: LiveArg = LiveArg { handler: "ethertype", keyword: "ETHERTYPE" };
+
+/// Arguments of `VLANEncap`.
+const TAG_ARGS: &[LiveArg] = &[WORD[0], WORD[1], WORD[2], NATIVE, KIND];
+
+/// Arguments of `EtherVLANEncap`.
+const HEADER_ARGS: &[LiveArg] = &[
+    KIND,
+    LiveArg { handler: "src", keyword: "SRC" },
+    LiveArg { handler: "dst", keyword: "DST" },
+    WORD[0],
+    WORD[1],
+    WORD[2],
+    NATIVE,
+];
 
 /// The bits of a tag's second word that number the VLAN.
 const ID: u16 = 0xfff;
@@ -180,6 +209,14 @@ fn native(setup: &mut Setup<'_>, arg: Option<&Arg<'_>>) -> Result<Option<u16>, C
     }
 }
 
+/// Arguments that make a tag's word.
+fn config(tci: &Setting<u16>) -> String {
+    let word = tci.get();
+    let (id, pcp) = (word & ID, word >> PCP);
+    // Drop eligible has no argument of its own.
+    if pcp << PCP | id == word { format!("VLAN_ID {id}, VLAN_PCP {pcp}") } else { word.to_string() }
+}
+
 /// Adds the handlers of a tag's word: the whole, number and priority.
 fn handled(tci: &Setting<u16>, made: Made) -> Made {
     let [id, set_id, pcp, set_pcp] = [(); 4].map(|()| tci.clone());
@@ -221,6 +258,15 @@ impl Tag {
         Some(word).filter(|word| self.native.get() != i32::from(word & ID))
     }
 
+    /// Arguments that make it, as they are now.
+    fn config(&self) -> String {
+        let word = self.tci.as_ref().map_or_else(|| NOTED.to_owned(), config);
+        match self.native.get() {
+            0 => word,
+            native => format!("{word}, NATIVE_VLAN {native}"),
+        }
+    }
+
     fn handled(&self, made: Made) -> Made {
         let (shown, set) = (self.native.clone(), self.native.clone());
         let made = made
@@ -234,7 +280,14 @@ impl Tag {
             }));
         match &self.tci {
             Some(tci) => handled(tci, made),
-            None => made.handler(Handler::read("vlan_tci", || NOTED.to_owned())),
+            None => made.handler(Handler::read("vlan_tci", || NOTED.to_owned())).handler(
+                Handler::write("vlan_tci", |text| match text.trim() {
+                    NOTED => Ok(()),
+                    _ => {
+                        Err("the tag is what is noted in packets, as long as it is used".to_owned())
+                    }
+                }),
+            ),
         }
     }
 }
@@ -305,6 +358,12 @@ impl EtherHeader {
     fn handled(&self, made: Made) -> Made {
         let made = self.dst.handled(self.src.handled(made, "src"), "dst");
         self.kind.handled(made, "ethertype")
+    }
+
+    /// Arguments that make it, as they are now.
+    fn config(&self) -> String {
+        let [src, dst] = [&self.src, &self.dst].map(|addr| dashed(addr.get()));
+        format!("{}, {src}, {dst}", self.kind.get())
     }
 
     fn bytes(&self) -> [u8; ETHER_BYTES] {
@@ -426,6 +485,14 @@ mod tests {
         assert!(rig.handlers.write("v.native_vlan", "4096").is_err());
         rig.write("v.native_vlan", "-1");
         assert_eq!(rig.receive("a", &[&[1; 60]])[0].1.len(), 64);
+        rig.write("v.vlan_pcp", "3");
+        let config = "VLAN_ID 5, VLAN_PCP 3, NATIVE_VLAN -1, ETHERTYPE 34984";
+        assert_eq!(rig.read("v.config"), config);
+        rig.write("v.config", &config.replace("34984", "33024").replace("-1", "0"));
+        assert_eq!(rig.read("v.config"), "VLAN_ID 5, VLAN_PCP 3");
+        rig.write("v.config", "0x7005");
+        assert_eq!(rig.read("v.config"), "28677", "with the bit of what may be dropped");
+        assert!(rig.handlers.write("v.config", "ANNO").is_err());
     }
 
     #[test]
@@ -440,8 +507,13 @@ mod tests {
         rig.write("v.ethertype", "0x86dd");
         let want = [2, 0, 0, 0, 0, 8, 2, 0, 0, 0, 0, 9, 0x81, 0, 0, 7, 0x86, 0xdd, 5];
         assert_eq!(rig.receive("a", &[&[5]])[0].1, want);
-        assert_eq!(rig.read("v.config"), "0x86dd, 2:0:0:0:0:9, 2:0:0:0:0:8, 7");
-        assert_eq!(rig.read("n.vlan_tci"), "ANNO");
+        let ends = "02-00-00-00-00-09, 02-00-00-00-00-08";
+        assert_eq!(rig.read("v.config"), format!("34525, {ends}, VLAN_ID 7, VLAN_PCP 0"));
+        rig.write("v.config", &format!("2048, {ends}, VLAN_ID 5, VLAN_PCP 1, NATIVE_VLAN 9"));
+        let want = [2, 0, 0, 0, 0, 8, 2, 0, 0, 0, 0, 9, 0x81, 0, 0x20, 5, 8, 0, 5];
+        assert_eq!(rig.receive("a", &[&[5]])[0].1, want);
+        assert_eq!([rig.read("n.vlan_tci"), rig.read("n.config")], ["ANNO", "ANNO"]);
+        assert!(rig.handlers.write("n.config", "VLAN_ID 5").is_err(), "it needs another element");
     }
 
     fn with_tag(frame: &[u8], kind: u16, tci: u16) -> Vec<u8> {
@@ -536,6 +608,7 @@ mod tests {
             ["vlan_tci", "vlan_id", "vlan_pcp"].map(|name| rig.read(&format!("a.{name}"))),
             ["61438", "4094", "7"]
         );
+        assert_eq!(rig.read("a.config"), "VLAN_ID 4094, VLAN_PCP 7");
         rig.write("a.vlan_tci", "1");
         assert!(tags(&mut rig).contains(&1));
         for (handler, text) in [("vlan_id", "4096"), ("vlan_pcp", "8"), ("vlan_tci", "x")] {

@@ -1,6 +1,7 @@
 //! Drops every packet. For outputs whose packets are unwanted, so that they are counted as such.
 //!
-//! Source: Click's `Discard`. Where it pulls, it pulls `BURST` packets a turn (a batch), unless `ACTIVE false` is given.
+//! Source: Click's `Discard`. Where it pulls, it pulls `BURST` packets a turn (a batch, and with 0 as well), unless
+//! `ACTIVE false` is given.
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ pub(crate) const CLASS: ElementClass = ElementClass {
         let burst = setup.args.keyword::<usize>("BURST");
         setup.args.finish()?;
         let active = Setting::new(active?.unwrap_or(true));
-        let burst = burst?.unwrap_or(BATCH).clamp(1, BATCH);
+        let burst = burst?.filter(|burst| *burst > 0).map_or(BATCH, |burst| burst.min(BATCH));
         let counts = setup.keep::<Packets>();
         let each = counts.clone();
         let pulls = active.clone();
@@ -73,6 +74,10 @@ mod tests {
         rig.write("d.active", "true");
         rig.poll();
         assert_eq!((rig.read("q.length"), rig.read("d.count")), ("1".into(), "2".into()));
+        let mut rig = Rig::new(&World::new(), &text.replace("ACTIVE false, BURST 2", "BURST 0"));
+        rig.receive("a", &[&[1], &[2], &[3]]);
+        rig.poll();
+        assert_eq!(rig.read("d.count"), "3", "all of them");
     }
 
     #[test]

@@ -2,8 +2,9 @@
 //! (`Burster` is its older name), `RoundRobinUnqueue` from its inputs to the outputs of their numbers by turns,
 //! `Unqueue2` as `Unqueue`.
 //!
-//! Source: Click's elements of these names. Differs: `Unqueue2` does not stop while queues behind it are full;
-//! `Unqueue` does not either, and packets wait where a shaper is between.
+//! Source: Click's elements of these names. A burst of 0 of `Unqueue2` is all that comes; unless it has `QUIET true` there is a
+//! warning that Click has `Unqueue` in its place. Differs: it does not stop while queues behind it are full, and `QUEUES`
+//! changes nothing; `Unqueue` does not stop either, and packets wait where a shaper is between.
 
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use crate::element::support::setting::{Setting, Time};
 use crate::frame::counters::{Count, PerWorker};
 use crate::frame::{BATCH, Batch};
 use crate::graph::{Context, Element, ElementClass, Inputs, Made, Setup};
+use crate::handler::Handler;
 use crate::language::{ClassSpec, ConfigError};
 
 pub(crate) const TIMED: ElementClass = timed("TimedUnqueue");
@@ -109,15 +111,20 @@ impl Element for RoundRobin {
 }
 
 pub(crate) const SECOND: ElementClass = ElementClass {
-    spec: ClassSpec { name: "Unqueue2", ignored: &["QUEUES", "QUIET"], ..unqueue::CLASS.spec },
+    spec: ClassSpec { name: "Unqueue2", ignored: &["QUEUES"], ..unqueue::CLASS.spec },
     summary: "pulls packets and pushes them, as Unqueue",
     configure: |setup| {
-        let made = (unqueue::CLASS.configure)(setup)?;
+        let quiet = setup.args.keyword("QUIET");
+        let made = unqueue::configure(setup, true)?;
+        if !quiet?.unwrap_or(false) {
+            setup.args.warn_all("Unqueue2 is deprecated, you should probably use Unqueue");
+        }
         let count = made.handlers.iter().find(|handler| handler.name() == "count").cloned();
-        Ok(match count {
-            Some(count) => made.handler(count.named("packets".to_owned())),
-            None => made,
-        })
+        let packets = move || {
+            let count = count.as_ref().and_then(|count| count.call_read("count", "").ok());
+            format!("{} packets\n", count.unwrap_or_default())
+        };
+        Ok(made.handler(Handler::read("packets", packets)))
     },
 };
 
@@ -156,9 +163,14 @@ mod tests {
             [("x", 1), ("x", 2), ("y", 4), ("z", 5)].map(|(to, n)| (to.to_owned(), n))
         );
         assert_eq!((rig.poll().len(), rig.read("r.packets")), (2, "4".into()));
-        assert_eq!(rig.read("u.packets"), "2");
+        assert_eq!((rig.read("u.packets"), rig.plan.warnings().len()), ("2 packets\n".into(), 0));
         let text = text.replace("RoundRobinUnqueue(2)", "RoundRobinUnqueue(BURST 0)");
         let mut rig = Rig::new(&World::new(), &text);
+        rig.receive("a", &[&[1], &[2], &[3]]);
+        assert_eq!(rig.poll().len(), 3, "all that come");
+        let mut rig =
+            Rig::new(&World::new(), "FromDevice(a) -> Queue -> Unqueue2(0) -> ToDevice(b)");
+        assert!(rig.plan.warnings()[0].to_string().contains("Unqueue2 is deprecated"));
         rig.receive("a", &[&[1], &[2], &[3]]);
         assert_eq!(rig.poll().len(), 3, "all that come");
     }

@@ -196,6 +196,7 @@ const GRAPHS: &[Subject] = &[
     ordered("FromDevice(a) -> MarkIPHeader(14) -> AggregateIP(ip dst) -> l :: AggregateLast -> ToDevice(b); l [1] -> ToDevice(c)"),
     ordered("FromDevice(a) -> SetTimestamp(7) -> f :: TimeFilter(START 5, END 9) -> TimeRange -> AdjustTimestamp(1) -> SetTimestampDelta(RANGE)
         -> StoreTimestamp(0) -> ToDevice(b); f [1] -> TimestampAccum -> ToDevice(c)"),
+    ordered("FromDevice(a) -> StoreUDPTimeSeqRecord(14, DELTA true) -> ToDevice(b)"),
     ordered("FromDevice(a) -> Null1 -> Null2 -> Null3 -> Null4 -> Null5 -> Null6 -> Null7 -> Null8 -> s :: StripEtherVlanHeader(-1) -> SetVlanAnno(3)
         -> EtherVlanEncap(0x0800, 2:0:0:0:0:1, 2:0:0:0:0:2, ANNO) -> DiscardNoFree; s [1] -> Strip(14) -> CheckIPHeader2
         -> ICMPPingEncap(10.0.0.1, 10.0.0.2) -> ToDevice(b); SimpleIdle -> Queue -> p :: SimplePrioSched -> Discard;

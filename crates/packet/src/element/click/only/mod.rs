@@ -75,6 +75,7 @@ pub(crate) mod timed;
 pub(crate) mod times;
 pub(crate) mod toy_tcp;
 pub(crate) mod truncate;
+pub(crate) mod udp_record;
 pub(crate) mod unqueues;
 
 pub use crate::element::support::{console, time};
@@ -275,6 +276,7 @@ pub(crate) static ELEMENTS: &[ElementClass] = &[
     toy_tcp::TOY,
     toy_tcp::WEB,
     truncate::CLASS,
+    udp_record::CLASS,
     unqueues::BURSTER,
     unqueues::ROUND_ROBIN,
     unqueues::SECOND,

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use super::source::{Directive, Problems, Span, short};
+use super::value::unquote;
 
 /// Longest name, in bytes.
 pub(super) const MOST_NAME: usize = 255;
@@ -142,29 +143,28 @@ impl Lexer<'_> {
         }
     }
 
-    /// `# 12 "file"` or `#line 12 "file"`; `#!` at the very beginning is the shell's.
+    /// A line that begins with `#`; `#!` at the very beginning is the shell's.
     fn directive(&mut self) {
-        let rest = &self.text[self.at..];
-        let line = rest.split_once('\n').map_or(rest, |(line, _)| line);
-        let (start, end) = (self.at, self.at + line.len());
+        let (start, end) = (self.at, line_end(self.text, self.at));
+        let line = &self.text[start..end];
         self.at = (end + 1).min(self.text.len());
         if start == 0 && line.starts_with("#!") {
             return;
         }
-        let words = line[1..].trim_start();
-        let words = words.strip_prefix("line").unwrap_or(words).trim();
-        let digits = words.bytes().take_while(u8::is_ascii_digit).count();
-        let (number, file) = (&words[..digits], words[digits..].trim());
-        let quoted = file.strip_prefix('"').and_then(|file| file.strip_suffix('"'));
-        let (Ok(line), true) = (number.parse(), file.is_empty() || quoted.is_some()) else {
+        if !self.renames(start, end) {
             let span = self.span(start, end);
             self.problems
                 .add(span, "a line that begins with `#` is no line directive")
                 .hint("write `#line 12 \"file\"`, or begin comments with `//`");
-            return;
-        };
-        let next = self.span(self.at, self.at).start;
-        self.directives.push(Directive { next, line, file: quoted.map(Arc::from) });
+        }
+    }
+
+    /// Notes the line directive of this range; whether it is one.
+    fn renames(&mut self, start: usize, end: usize) -> bool {
+        let Some((line, file)) = line_directive(&self.text[start..end]) else { return false };
+        let next = self.span(start, (end + 1).min(self.text.len())).end;
+        self.directives.push(Directive { next, line, file });
+        true
     }
 
     fn token(&mut self, byte: u8) -> Kind {
@@ -232,6 +232,9 @@ impl Lexer<'_> {
             match piece.kind {
                 PieceKind::Open => depth += 1,
                 PieceKind::Close => depth -= 1,
+                PieceKind::Comment if self.text.as_bytes()[piece.start] == b'#' => {
+                    self.renames(piece.start, piece.end);
+                }
                 _ => {}
             }
             if depth == 0 {
@@ -296,7 +299,7 @@ pub(super) enum PieceKind {
     Double,
     /// `\<...>`: bytes in hexadecimal.
     Hex,
-    /// `// ...` without its line break, or `/* ... */`.
+    /// `// ...` without its line break, `/* ... */`, or a line directive.
     Comment,
 }
 
@@ -380,9 +383,12 @@ impl Iterator for Pieces<'_> {
                 closed = ends;
                 (PieceKind::Comment, end)
             }
+            b'#' if is_directive(self.text, start) => {
+                (PieceKind::Comment, line_end(self.text, start))
+            }
             _ => {
                 let goes_on = |at: usize| {
-                    let special = |&byte: &u8| SPECIAL[usize::from(byte)] && opens(bytes, at);
+                    let special = |&byte: &u8| SPECIAL[usize::from(byte)] && opens(self.text, at);
                     bytes.get(at).is_some_and(|byte| !special(byte))
                 };
                 let mut end = start + 1;
@@ -400,7 +406,7 @@ impl Iterator for Pieces<'_> {
 /// Bytes that may end a plain piece: most of a large configuration goes by here.
 static SPECIAL: [bool; 256] = {
     let mut table = [false; 256];
-    let bytes = b"(),$'\"\\/";
+    let bytes = b"(),$'\"\\/#";
     let mut at = 0;
     while at < bytes.len() {
         table[bytes[at] as usize] = true;
@@ -409,13 +415,44 @@ static SPECIAL: [bool; 256] = {
     table
 };
 
-/// A special byte does end it: a slash and a backslash do so in company only.
-fn opens(bytes: &[u8], at: usize) -> bool {
+/// A special byte does end it: a slash, a backslash and a `#` do so in company only.
+fn opens(text: &str, at: usize) -> bool {
+    let bytes = text.as_bytes();
     match bytes[at] {
         b'/' => matches!(bytes.get(at + 1), Some(b'/' | b'*')),
         b'\\' => bytes.get(at + 1) == Some(&b'<'),
+        b'#' => is_directive(text, at),
         _ => true,
     }
+}
+
+/// Whether the `#` at `at` begins a line directive: as white space, it may stand in a configuration string, too.
+pub(super) fn is_directive(text: &str, at: usize) -> bool {
+    let begins = at > 0 && text.as_bytes()[at - 1] == b'\n';
+    begins && line_directive(&text[at..line_end(text, at)]).is_some()
+}
+
+/// The end of the line at `at`, without its line break.
+fn line_end(text: &str, at: usize) -> usize {
+    text[at..].find('\n').map_or(text.len(), |found| at + found)
+}
+
+/// What a line directive sets: `# 12 "file"` or `#line 12 "file"`; what stands behind, as the preprocessor of C writes it,
+/// has no meaning here.
+fn line_directive(line: &str) -> Option<(u32, Option<Arc<str>>)> {
+    let blanks: &[char] = &[' ', '\t'];
+    let words = line.strip_prefix('#')?.trim_start_matches(blanks);
+    let words = words.strip_prefix("line").filter(|rest| rest.starts_with(blanks)).unwrap_or(words);
+    let words = words.trim_start_matches(blanks);
+    let digits = words.bytes().take_while(u8::is_ascii_digit).count();
+    let number = words[..digits].parse().ok()?;
+    let rest = words[digits..].trim_start_matches(blanks);
+    if !rest.starts_with('"') {
+        return Some((number, None));
+    }
+    let quoted = &rest[..double_end(rest, 1).unwrap_or(rest.len())];
+    let name = String::from_utf8_lossy(&unquote(quoted)).into_owned();
+    Some((number, Some(name.into())))
 }
 
 /// Past the next `wanted`.
@@ -547,8 +584,13 @@ mod tests {
             ("Word a | Word d | Word e | Config (\n# 3\n)", "")
         );
         let said: Vec<_> = directives.iter().map(|d| (d.next, d.line, d.file.as_deref())).collect();
-        assert_eq!(said, [(21, 7, Some("b c")), (31, 9, None)]);
+        assert_eq!(said, [(21, 7, Some("b c")), (31, 9, None), (38, 3, None)]);
         assert_eq!(bad("a\n#include b"), "1 a line that begins with `#` is no line directive");
+        let (_, directives, wrong) =
+            lexed("# 1 \"<built-in>\" 3 4\na\n#line 5 \"a\\\"b\"\n# 6 \"\"\nb\n# 7 x");
+        let said: Vec<_> = directives.iter().map(|d| (d.line, d.file.as_deref())).collect();
+        let files = [(1, Some("<built-in>")), (5, Some("a\"b")), (6, Some("")), (7, None)];
+        assert_eq!((said.as_slice(), wrong.as_str()), (&files[..], ""));
         assert_eq!(bad("a #"), "3 `#` means nothing here", "not at the start of its line");
     }
 

@@ -111,7 +111,8 @@ impl Source {
             let (from, _) = self.line_of(directive.next);
             number = (directive.line as usize).saturating_add(line - from);
             let named = self.directives[..said].iter().rev().find_map(|d| d.file.as_ref());
-            file = named.unwrap_or(file);
+            // An empty name is that of the text itself.
+            file = named.filter(|name| !name.is_empty()).unwrap_or(file);
         }
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         Place { file: Arc::clone(file), line: count(number), column: count(column) }

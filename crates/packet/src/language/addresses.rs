@@ -110,12 +110,12 @@ mod tests {
     #[test]
     fn names_stand_for_what_is_wanted() {
         let text = "AddressInfo(lan 1.2.3.4/20 2:0:0:0:0:1, other 2-0-0-0-0-2);
-            rt :: LinearIPLookup(lan 0, lan:ipnet 1, lan:bcast 2); Idle -> rt; rt => Discard, Discard, Discard;
+            rt :: LinearIPLookup(lan 0, lan:ipnet 1, lan:bcast 2, lan/24 0); Idle -> rt; rt => Discard, Discard, Discard;
             FromDevice(a) -> EtherEncap(0x0800, lan, other:eth) -> ToDevice(b);
             Idle -> of :: IPClassifier(src net lan and dst host lan, -); of => Discard, Discard";
         let mut rig = Rig::new(&World::new(), text);
         let table = rig.read("rt.table");
-        for row in ["1.2.3.4/32", "1.2.0.0/20", "1.2.15.255/32"] {
+        for row in ["1.2.3.4/32", "1.2.0.0/20", "1.2.15.255/32", "1.2.3.0/24"] {
             assert!(table.contains(row), "{table}");
         }
         let sent = rig.receive("a", &[&[7]]);

@@ -11,7 +11,7 @@ use fingerpost_lpm::{Addr, Prefix};
 use fingerpost_route::Mac;
 
 use super::addresses;
-use super::lex::{PieceKind, Pieces};
+use super::lex::{PieceKind, Pieces, is_directive};
 
 /// Type of an argument.
 pub trait Value: Sized {
@@ -44,6 +44,7 @@ pub(crate) fn unquote(text: &str) -> Cow<'_, [u8]> {
     let special = |(at, &byte): (usize, &u8)| match byte {
         b'\'' | b'"' | b'\\' => true,
         b'/' => matches!(bytes.get(at + 1), Some(b'/' | b'*')),
+        b'#' => is_directive(text, at),
         _ => false,
     };
     // Most arguments are plain, and a route table has a million of them.
@@ -87,6 +88,7 @@ fn escapes(mut bytes: &[u8], out: &mut Vec<u8>) {
             b'f' => out.push(12),
             b'r' => out.push(b'\r'),
             b'\n' => {}
+            b'\r' => bytes = after.strip_prefix(b"\n").unwrap_or(after),
             b'0'..=b'7' => {
                 let more = after.iter().take(2).take_while(|b| matches!(b, b'0'..=b'7')).count();
                 let digits = &rest[..=more];
@@ -146,14 +148,14 @@ fn nibble(digit: u8) -> u8 {
 impl Value for bool {
     fn read(text: &str) -> Result<Self, String> {
         match text {
-            "true" | "yes" | "1" => Ok(true),
-            "false" | "no" | "0" => Ok(false),
+            "true" | "yes" | "t" | "y" | "1" => Ok(true),
+            "false" | "no" | "f" | "n" | "0" => Ok(false),
             _ => Err("neither `true` nor `false`".into()),
         }
     }
 }
 
-/// A whole number, with its sign: decimal, `0x` hexadecimal, or octal after a zero.
+/// A whole number, with its sign: decimal, `0x` hexadecimal, `0b` binary, or octal after a zero; `1_000` is 1000.
 fn whole(text: &str) -> Option<i128> {
     if (1..=9).contains(&text.len())
         && text.bytes().all(|b| b.is_ascii_digit())
@@ -166,16 +168,34 @@ fn whole(text: &str) -> Option<i128> {
         Some(digits) => (true, digits),
         None => (false, text.strip_prefix('+').unwrap_or(text)),
     };
-    let hex = digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X"));
-    let (digits, radix) = match hex {
-        Some(digits) => (digits, 16),
-        None if digits.len() > 1 && digits.starts_with('0') => (&digits[1..], 8),
-        None => (digits, 10),
+    let digits = ungrouped(digits)?;
+    let after =
+        |prefixes: [&str; 2]| prefixes.iter().find_map(|prefix| digits.strip_prefix(prefix));
+    let (digits, radix) = match (after(["0x", "0X"]), after(["0b", "0B"])) {
+        (Some(digits), _) => (digits, 16),
+        (_, Some(digits)) => (digits, 2),
+        _ if digits.len() > 1 && digits.starts_with('0') => (&digits[1..], 8),
+        _ => (&*digits, 10),
     };
     // `from_str_radix` would take another sign.
     let number =
         i128::from_str_radix(digits, radix).ok().filter(|_| !digits.starts_with(['+', '-']))?;
     Some(if minus { -number } else { number })
+}
+
+/// A number without the underscores between its digits; none where one stands elsewhere.
+fn ungrouped(text: &str) -> Option<Cow<'_, str>> {
+    if !text.contains('_') {
+        return Some(Cow::Borrowed(text));
+    }
+    let bytes = text.as_bytes();
+    let digit = |at: Option<usize>| {
+        at.and_then(|at| bytes.get(at)).is_some_and(|byte: &u8| byte.is_ascii_hexdigit())
+    };
+    let between = |(at, byte): (usize, &u8)| {
+        *byte != b'_' || digit(at.checked_sub(1)) && digit(at.checked_add(1))
+    };
+    bytes.iter().enumerate().all(between).then(|| Cow::Owned(text.replace('_', "")))
 }
 
 macro_rules! integers {
@@ -192,17 +212,33 @@ macro_rules! integers {
 }
 integers!(u8 u16 u32 u64 usize i32 i64);
 
-/// Digits with at most one point, without sign or exponent.
+/// Digits with at most one point, and an exponent behind them: `1.5e6`. Without a sign.
 fn real(text: &str) -> Option<f64> {
-    let plain = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let text = ungrouped(text)?;
+    let plain = mantissa(&text) > 0 && number_len(&text) == text.len();
     text.parse().ok().filter(|number: &f64| plain && number.is_finite())
+}
+
+/// How many bytes are digits, points and underscores.
+fn mantissa(text: &str) -> usize {
+    text.bytes().take_while(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'_')).count()
+}
+
+/// How many bytes a number has that a text begins with, its exponent as well.
+fn number_len(text: &str) -> usize {
+    let len = mantissa(text);
+    let Some(exponent) = text[len..].strip_prefix(['e', 'E']) else { return len };
+    let sign = usize::from(exponent.starts_with(['+', '-']));
+    match exponent[sign..].bytes().take_while(u8::is_ascii_digit).count() {
+        0 => len,
+        digits => len + 1 + sign + digits,
+    }
 }
 
 /// The number in front, and the unit behind it.
 fn measured(text: &str) -> Option<(f64, &str)> {
-    let number = |byte: u8| byte.is_ascii_digit() || byte == b'.';
-    let at = text.bytes().position(|byte| !number(byte)).unwrap_or(text.len());
-    Some((real(&text[..at])?, text[at..].trim_start()))
+    let (number, unit) = text.split_at(number_len(text));
+    Some((real(number)?, unit.trim_start()))
 }
 
 impl Value for f64 {
@@ -224,11 +260,13 @@ impl Value for Duration {
             "ns" | "nsec" => Some(1e-9),
             "m" | "min" => Some(60.0),
             "h" | "hr" => Some(3600.0),
+            "d" | "day" => Some(86_400.0),
             _ => None,
         };
         let seconds = measured(text).and_then(|(number, rest)| Some(number * unit(rest)?));
         let time = seconds.and_then(|seconds| Self::try_from_secs_f64(seconds).ok());
-        time.ok_or_else(|| "no time: `5`, `1.5s`, `20 ms`, `3us`, `10ns`, `2min`, `1h`".into())
+        let words = || "no time: `5`, `1.5s`, `20 ms`, `3us`, `10ns`, `2min`, `1h`, `1day`".into();
+        time.ok_or_else(words)
     }
 }
 
@@ -262,19 +300,25 @@ impl Value for Bandwidth {
 }
 
 macro_rules! addresses {
-    ($($type:ty, $named:ident, $words:literal;)*) => {$(
+    ($($type:ty, $named:expr, $words:literal;)*) => {$(
         impl Value for $type {
             fn read(text: &str) -> Result<Self, String> {
-                text.parse().or_else(|_| addresses::$named(text).ok_or_else(|| $words.into()))
+                text.parse().or_else(|_| $named(text).ok_or_else(|| $words.into()))
             }
         }
     )*};
 }
 addresses! {
     Ipv4Addr, addr, "no IPv4 address";
-    Ipv6Addr, none, "no IPv6 address";
-    IpAddr, none, "no IP address";
-    Mac, mac, "no Ethernet address: `02:00:5e:10:00:01`";
+    Ipv6Addr, addresses::none, "no IPv6 address";
+    IpAddr, addresses::none, "no IP address";
+    Mac, addresses::mac, "no Ethernet address: `02:00:5e:10:00:01`";
+}
+
+/// An address whose numbers may begin with zeros, or that has a name.
+fn addr(text: &str) -> Option<Ipv4Addr> {
+    let numbers = dotted(text, false).map(|(addr, _)| Ipv4Addr::from_bits(addr));
+    numbers.or_else(|| addresses::addr(text))
 }
 
 /// `a.b.c.d`, of which the last parts may be left out where `short`.
@@ -302,7 +346,8 @@ impl Value for Around<u32> {
                 None => addresses::prefix(text).ok_or_else(words)?,
             },
             Some((addr, len)) => {
-                let (addr, given) = dotted(addr, true).ok_or_else(words)?;
+                let named = || Some((addresses::addr(addr)?.to_bits(), 32));
+                let (addr, given) = dotted(addr, true).or_else(named).ok_or_else(words)?;
                 let len = match dotted(len, false) {
                     Some((mask, _)) if mask.leading_ones() + mask.trailing_zeros() >= 32 => {
                         u8::try_from(mask.leading_ones()).expect("at most 32")
@@ -325,7 +370,9 @@ impl Value for Around<u128> {
         let words = || "no IPv6 prefix: `2001:db8::/32`".to_owned();
         let (addr, len) = match text.split_once('/') {
             None => (text, 128),
-            Some((addr, len)) => (addr, prefix_len(len, 128).ok_or_else(words)?),
+            Some((addr, len)) => {
+                (addr, prefix_len(len, 128).or_else(|| mask_len(len)).ok_or_else(words)?)
+            }
         };
         let addr = u128::from(addr.parse::<Ipv6Addr>().map_err(|_| words())?);
         Ok(Self { addr, prefix: Prefix::masked(addr, len) })
@@ -335,6 +382,13 @@ impl Value for Around<u128> {
 fn prefix_len(text: &str, most: u8) -> Option<u8> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|&len| digits && len <= most)
+}
+
+/// Length of an IPv6 prefix that is given as a mask.
+fn mask_len(text: &str) -> Option<u8> {
+    let mask = text.parse::<Ipv6Addr>().ok()?.to_bits();
+    let whole = mask.leading_ones() + mask.trailing_zeros() >= u128::BITS;
+    u8::try_from(mask.leading_ones()).ok().filter(|_| whole)
 }
 
 /// Host bits are cleared, as Click does.
@@ -368,6 +422,8 @@ mod tests {
         assert_eq!(text(r"a\n"), r"a\n", "outside quotes it is a backslash");
         assert_eq!(text("\"'\\q\\\"\""), "'q\"");
         assert_eq!(text("\"a\\\nb\""), "ab");
+        assert_eq!(text("\"a\\\r\nb\\\rc\""), "abc");
+        assert_eq!(text("a\n# 7 \"f\"\nb\n#c"), "a\n \nb\n#c", "a line directive is white space");
         let bytes = |text: &str| unquote(text).into_owned();
         assert_eq!(bytes(r#""\a\b\t\n\v\f\r\\""#), [7, 8, 9, 10, 11, 12, 13, 92]);
         assert_eq!(bytes(r#""\101\7\0101\400""#), [65, 7, 8, b'1', 0]);
@@ -386,20 +442,33 @@ mod tests {
 
     #[test]
     fn numbers() {
-        for (text, number) in [("0", 0), ("12", 12), ("0x1F", 31), ("010", 8), ("+7", 7)] {
+        for (text, number) in [
+            ("0", 0),
+            ("12", 12),
+            ("0x1F", 31),
+            ("010", 8),
+            ("+7", 7),
+            ("0b101", 5),
+            ("1_000_000", 1_000_000),
+            ("0xff_ff", 65_535),
+        ] {
             assert_eq!(u32::read(text), Ok(number), "{text}");
         }
+        bad::<u32>(&["_1", "1_", "1__0", "0x_1", "0b2", "0b", "1e3"]);
         assert_eq!(i32::read("-0x10"), Ok(-16));
         assert_eq!(u8::read("256"), Err("out of range: 0 to 255 are possible".into()));
         assert_eq!(u8::read("x"), Err("no whole number".into()));
         bad::<u32>(&["", "-", "+-1", "--1", "-1", "09", "0x", "1.0", "1 2", "0x+1", "4294967296"]);
         assert_eq!(f64::read("1.5"), Ok(1.5));
         assert_eq!(f64::read("-.5"), Ok(-0.5));
-        bad::<f64>(&["", ".", "1e5", "nan", "inf", "1.2.3", "+-1"]);
-        for (text, is) in
-            [("true", true), ("yes", true), ("1", true), ("false", false), ("no", false)]
-        {
+        assert_eq!([f64::read("1e5"), f64::read("-2.5E-1")], [Ok(1e5), Ok(-0.25)]);
+        assert_eq!(f64::read("1_000.5"), Ok(1000.5));
+        bad::<f64>(&["", ".", "e5", "1e", "1e+", "nan", "inf", "1.2.3", "+-1", "1_.5"]);
+        for (text, is) in [("true", true), ("yes", true), ("1", true), ("t", true), ("y", true)] {
             assert_eq!(bool::read(text), Ok(is));
+        }
+        for text in ["false", "no", "0", "f", "n"] {
+            assert_eq!(bool::read(text), Ok(false));
         }
         bad::<bool>(&["", "TRUE", "2", "on"]);
     }
@@ -417,10 +486,14 @@ mod tests {
             ("2m", 120_000_000_000),
             ("1h", 3_600_000_000_000),
             ("1hr", 3_600_000_000_000),
+            ("2d", 172_800_000_000_000),
+            ("0.5 day", 43_200_000_000_000),
+            ("1.5e3 ms", 1_500_000_000),
+            ("1e-3", 1_000_000),
         ] {
             assert_eq!(Duration::read(text), Ok(Duration::from_nanos(ns)), "{text}");
         }
-        bad::<Duration>(&["", "s", "-1", "1d", "1e9", &"9".repeat(400)]);
+        bad::<Duration>(&["", "s", "-1", "1w", "1e", "1e99", &"9".repeat(400)]);
         for (text, bytes_per_s) in [
             ("125000", 125_000),
             ("8bps", 1),
@@ -428,6 +501,7 @@ mod tests {
             ("1.5 kBps", 1500),
             ("1Gbps", 125_000_000),
             ("2K", 2000),
+            ("1e6bps", 125_000),
         ] {
             assert_eq!(Bandwidth::read(text), Ok(Bandwidth { bytes_per_s }), "{text}");
         }
@@ -456,6 +530,10 @@ mod tests {
         assert_eq!(Mac::read("0:1:2:a-b:4").ok(), None);
         assert_eq!(Mac::read("0-1-2-a-b-4").unwrap().0, [0, 1, 2, 10, 11, 4]);
         assert_eq!(Ipv4Addr::read("1.2.3.4"), Ok(Ipv4Addr::new(1, 2, 3, 4)));
+        assert_eq!(Ipv4Addr::read("010.0.00.001"), Ok(Ipv4Addr::new(10, 0, 0, 1)), "decimal");
+        bad::<Ipv4Addr>(&["1.2.3", "1.2.3.256", "1.2.3.4/8", "1.2.3.4."]);
+        assert_eq!(v6("2001:db8::/ffff:ffff::").unwrap(), "2001:db8::/32");
+        bad::<Prefix<u128>>(&["2001:db8::/ffff:0:ffff::", "::/1.2.3.4"]);
         bad::<IpAddr>(&["1.2.3", "x"]);
     }
 }

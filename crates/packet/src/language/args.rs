@@ -13,9 +13,10 @@
 //! }
 //! ```
 //!
-//! Source: Click's `Args`. Differs: an argument whose first word is in capitals, with something behind
-//! it, is a keyword argument, known or not, so that a misspelled keyword is never taken for a value.
-//! Who means such a text itself quotes it.
+//! Source: Click's `Args`: of a keyword that is given again the last value counts, here with a warning. Differs: an argument
+//! whose first word is in capitals, with something behind it, is a keyword argument, known or not, so that a misspelled
+//! keyword is never taken for a value. Who means such a text itself quotes it. A word of one letter is a keyword of classes
+//! that have it.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -160,19 +161,16 @@ impl<'a> Args<'a> {
     /// The same, unread: for lists and data.
     ///
     /// # Errors
-    /// It is given twice.
+    /// None: what is wrong with an argument is found where it is read.
     pub fn optional_arg(&mut self, name: &'static str) -> Result<Option<Arg<'a>>, ConfigError> {
         self.positions = self.positions.saturating_add(1);
-        Ok(match self.by_keyword(name)? {
-            Some(arg) => Some(arg),
-            None => self.advance(),
-        })
+        Ok(self.by_keyword(name).or_else(|| self.advance()))
     }
 
     /// The next argument, which must be there, unread.
     ///
     /// # Errors
-    /// It is missing or given twice.
+    /// It is missing.
     pub fn positional_arg(&mut self, name: &'static str) -> Result<Arg<'a>, ConfigError> {
         self.optional_arg(name)?.ok_or_else(|| self.missing(name))
     }
@@ -180,7 +178,7 @@ impl<'a> Args<'a> {
     /// The argument `NAME value`, if it is given.
     ///
     /// # Errors
-    /// It is of another type, or is given twice.
+    /// It is of another type.
     pub fn keyword<T: Value>(&mut self, name: &'static str) -> Result<Option<T>, ConfigError> {
         self.keyword_arg(name)?.map(|arg| self.read(&arg, name)).transpose()
     }
@@ -188,9 +186,9 @@ impl<'a> Args<'a> {
     /// The same, unread.
     ///
     /// # Errors
-    /// It is given twice.
+    /// None: what is wrong with an argument is found where it is read.
     pub fn keyword_arg(&mut self, name: &'static str) -> Result<Option<Arg<'a>>, ConfigError> {
-        self.by_keyword(name)
+        Ok(self.by_keyword(name))
     }
 
     /// All further arguments without keyword, in order: patterns, routes.
@@ -313,18 +311,21 @@ impl<'a> Args<'a> {
         Some(Arg { text: self.text, range: self.given[at].range.clone() })
     }
 
-    fn by_keyword(&mut self, name: &'static str) -> Result<Option<Arg<'a>>, ConfigError> {
+    fn by_keyword(&mut self, name: &'static str) -> Option<Arg<'a>> {
         let (found, again) = self.find(name);
-        match again {
-            Some(arg) => Err(self.refuse(&arg, &format!("{name} is given twice"))),
-            None => Ok(found),
+        if again {
+            self.warn_here(&format!("{name} is given twice: the last one counts"));
         }
+        found
     }
 
-    /// The arguments of a keyword: the first, and one more.
-    fn find(&mut self, name: &'static str) -> (Option<Arg<'a>>, Option<Arg<'a>>) {
+    /// The last argument of a keyword, and whether there are more.
+    fn find(&mut self, name: &'static str) -> (Option<Arg<'a>>, bool) {
         self.known.push(name);
-        let (mut found, mut again) = (None, None);
+        if name.len() == 1 {
+            self.short_keyword(name);
+        }
+        let (mut found, mut again) = (None, false);
         for n in 0..self.keyed.len() {
             let given = &mut self.given[self.keyed[n]];
             let (range, past) = (given.range.clone(), given.range.start + given.keyword);
@@ -333,12 +334,23 @@ impl<'a> Args<'a> {
             }
             given.used = true;
             let arg = Arg { text: self.text, range: given.value..range.end };
-            match &found {
-                None => found = Some(arg),
-                Some(_) => again = again.or(Some(arg)),
-            }
+            again |= found.replace(arg).is_some();
         }
         (found, again)
+    }
+
+    /// Makes keyword arguments of those that begin with a keyword of one letter, which may be a value elsewhere.
+    fn short_keyword(&mut self, name: &str) {
+        for (at, given) in self.given.iter_mut().enumerate() {
+            if given.used || given.keyword > 0 {
+                continue;
+            }
+            let (word, value) = self.text.split_word(given.range.clone());
+            if self.text.as_str().get(word) == Some(name) && !value.is_empty() {
+                (given.keyword, given.value) = (name.len(), value.start);
+                self.keyed.push(at);
+            }
+        }
     }
 }
 
@@ -439,6 +451,23 @@ mod tests {
         assert_eq!(good("\"5\", /* yes */ 'true'"), (5, Some(true), None));
         assert_eq!(good("5, BURST /* packets */ 7"), (5, None, Some(7)));
         assert_eq!(good("5, BURST/**/7"), (5, None, Some(7)));
+        assert_eq!(good("5, BURST 1, BURST 2"), (5, None, Some(2)), "the last one counts");
+        assert_eq!(good("BURST 1, CAPACITY 2, BURST x, CAPACITY 5, BURST 3"), (5, None, Some(3)));
+    }
+
+    #[test]
+    fn a_keyword_of_one_letter_is_one_where_the_class_has_it() {
+        let number = |args: &mut Args<'_>| {
+            let number = args.optional::<u32>("N");
+            let text = args.optional::<String>("TEXT");
+            args.finish()?;
+            Ok((number?, text?))
+        };
+        let text = |text: &str| Some(text.to_owned());
+        assert_eq!(run("N 3", number).0.unwrap(), (Some(3), None));
+        assert_eq!(run("x, N 3", number).0.unwrap(), (Some(3), text("x")));
+        assert_eq!(run("5, X y", number).0.unwrap(), (Some(5), text("X y")));
+        assert_eq!(run("5, N", number).0.unwrap(), (Some(5), text("N")));
     }
 
     #[test]
@@ -454,11 +483,6 @@ mod tests {
         assert_eq!(
             reported("5, BURST 70000"),
             "10 `q` (Queue): BURST: `70000` is out of range: 0 to 65535 are possible"
-        );
-        assert_eq!(reported("5, BURST 1, BURST 2"), "19 `q` (Queue): BURST is given twice");
-        assert_eq!(
-            reported("5, BURST 1, BURST 2, BURST 3"),
-            "19 `q` (Queue): BURST is given twice"
         );
         assert_eq!(reported("CAPACITY 1, no, 3"), "17 `q` (Queue): too many arguments: at most 2");
         assert_eq!(

@@ -181,27 +181,33 @@ impl<'t> Work<'t, '_> {
         Made::Element(number)
     }
 
-    /// The first form of a part's class whose parameters and ports fit; the only one, whether they do or not.
+    /// The first form of a part's class whose parameters and ports fit, before one of which keywords are left out; the only
+    /// one, whether they do or not.
     fn form(&mut self, part: &Part<'_>, used: [u32; 2], config: &Text) -> ClassRef {
         let mut class = part.class;
         let ClassRef::Template(first) = class else { return class };
         if self.templates[first].otherwise.is_none() {
             return class;
         }
-        let mut near = None;
+        let (mut near, mut loosely) = (None, None);
         loop {
             let ClassRef::Template(number) = class else { return class };
             let template = &self.templates[number];
-            if self.takes(template, config) {
-                if [template.inputs, template.outputs] == used {
+            if let Some(left) = self.takes(template, config) {
+                let ports_fit = [template.inputs, template.outputs] == used;
+                if ports_fit && left == 0 {
                     return class;
                 }
-                near.get_or_insert(class);
+                let found = if ports_fit { &mut loosely } else { &mut near };
+                found.get_or_insert(class);
             }
             match template.otherwise {
                 Some(next) => class = next,
                 None => break,
             }
+        }
+        if let Some(class) = loosely {
+            return class;
         }
         let (count, [inputs, outputs]) = (config.arguments().len(), used);
         let words = format!(
@@ -212,22 +218,24 @@ impl<'t> Work<'t, '_> {
         near.unwrap_or(ClassRef::Unknown)
     }
 
-    /// Whether the arguments are those that a compound has parameters for.
-    fn takes(&self, template: &Template<'_>, config: &Text) -> bool {
+    /// How many keywords of a compound are not given, where it has parameters for these arguments.
+    fn takes(&self, template: &Template<'_>, config: &Text) -> Option<usize> {
         let name_of = |span: Span| self.sources.text(span);
         let keywords = template.formals.iter().filter_map(|formal| formal.keyword.map(name_of));
         let (rest, keywords): (Vec<_>, Vec<_>) = keywords.partition(|keyword| *keyword == REST);
-        let given = |range: Range<usize>| {
-            let (word, value) = config.split_word(range);
-            config
-                .as_str()
-                .get(word)
-                .is_some_and(|word| keywords.contains(&word) && !value.is_empty())
-        };
-        let positional =
-            config.arguments().into_iter().filter(|range| !given(range.clone())).count();
+        let (mut positional, mut given) = (0, HashSet::new());
+        for argument in config.arguments() {
+            let (word, value) = config.split_word(argument);
+            match config.as_str().get(word).filter(|word| keywords.contains(word)) {
+                Some(keyword) if !value.is_empty() => {
+                    given.insert(keyword);
+                }
+                _ => positional += 1,
+            }
+        }
         let formals = template.formals.iter().filter(|formal| formal.keyword.is_none()).count();
-        positional == formals || positional > formals && !rest.is_empty()
+        let fits = positional == formals || positional > formals && !rest.is_empty();
+        fits.then(|| keywords.len() - given.len())
     }
 
     /// Gives the parameters of a compound what it was called with.
@@ -243,7 +251,8 @@ impl<'t> Work<'t, '_> {
         let name_of = |span: Span| self.sources.text(span);
         let keyword = |range: &Range<usize>| {
             let (word, value) = config.split_word(range.clone());
-            let said = config.as_str().get(word).filter(|_| !value.is_empty())?;
+            let is_keyword = |said: &&str| *said != REST && !value.is_empty();
+            let said = config.as_str().get(word).filter(is_keyword)?;
             let known =
                 template.formals.iter().position(|f| f.keyword.map(name_of) == Some(said))?;
             Some((known, value))
@@ -261,12 +270,8 @@ impl<'t> Work<'t, '_> {
         for argument in config.arguments() {
             let at = config.span(argument.clone());
             let (formal, range) = match keyword(&argument) {
-                Some((formal, range)) if values[formal].is_none() => (formal, range),
-                Some(_) => {
-                    let words = format!("compound `{class}`: this keyword is given twice");
-                    self.variables.problems.add(at, words);
-                    continue;
-                }
+                // Of a keyword that is given again the last value counts, as with elements.
+                Some(keyed) => keyed,
                 None => match positional.next() {
                     Some(formal) => (formal, argument),
                     None if rest.is_some() => {

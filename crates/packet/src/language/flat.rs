@@ -12,6 +12,7 @@ use super::args::Args;
 use super::class::{ClassSpec, Processing};
 use super::lex::{PieceKind, Pieces, is_blank};
 use super::open_policy::OpenPolicy;
+use super::parse::Requirement;
 use super::source::{Errors, Place, Problems, Report, Sources, Span};
 use super::text::Text;
 
@@ -53,6 +54,7 @@ pub struct Connection {
 #[derive(Clone, Debug)]
 pub struct Configuration {
     pub(super) sources: Sources,
+    pub(super) requirements: Vec<Requirement>,
     pub(super) elements: Vec<Declared>,
     pub(super) connections: Vec<Connection>,
     pub(super) names: HashMap<Arc<str>, u32>,
@@ -64,6 +66,11 @@ impl Configuration {
     /// Its text as it was given, without libraries.
     pub fn text(&self) -> &str {
         self.sources.whole(0)
+    }
+
+    /// What it requires besides libraries: kinds, and names where there are such.
+    pub fn requirements(&self) -> &[(&'static str, &'static str)] {
+        &self.requirements
     }
 
     /// Its elements, by number.
@@ -120,9 +127,17 @@ impl Configuration {
         problems.errors(&self.sources)
     }
 
-    /// Its text: declarations first, then connections, in chains.
+    /// Its text: what it requires, declarations, then connections, in chains.
     pub fn flatconfig(&self) -> String {
         let mut text = String::new();
+        let requirement = |(kind, name): &Requirement| match *name {
+            "" => (*kind).to_owned(),
+            name => format!("{kind} \"{name}\""),
+        };
+        if !self.requirements.is_empty() {
+            let all: Vec<_> = self.requirements.iter().map(requirement).collect();
+            let _ = writeln!(text, "require({});\n", all.join(", "));
+        }
         for element in &self.elements {
             let config = uncommented(element.config.as_str());
             let config = config.trim_matches(|c: char| u8::try_from(c).is_ok_and(is_blank));

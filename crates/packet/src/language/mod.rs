@@ -31,6 +31,7 @@ pub use args::{Arg, Args, ConfigError};
 pub(crate) use class::Codes;
 pub use class::{AnyClass, ClassSpec, Classes, Processing, Role};
 pub use flat::{Configuration, Connection, Declared};
+pub(crate) use parse::PACKAGES;
 pub use read::Language;
 pub use source::{Errors, InClick, Place, Problems, Report, Span};
 pub(crate) use source::{Sources, short};

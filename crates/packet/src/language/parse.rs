@@ -1,6 +1,6 @@
 //! From tokens to statements: what stands where, before anything is known of names.
 //!
-//! Source: the grammar of click(5), without overloading. A group `( [0] -> a; b -> [1] )` is two elements that pass packets as
+//! Source: the grammar of click(5). A group `( [0] -> a; b -> [1] )` is two elements that pass packets as
 //! they are, one for its inputs and one for its outputs, and what stands in it belongs to the body around it.
 //! What cannot be read is reported, and reading continues at the next statement. A `require(library FILE)`
 //! is replaced by the statements of the file, once a file. Cost: each token is looked at once, or
@@ -147,22 +147,27 @@ pub(super) enum PortItem {
     Named(Span),
 }
 
-/// Reads text number `source` of `sources`; libraries that it requires are added to them.
+/// What a configuration requires besides libraries: its kind, and its name where it has one.
+pub(super) type Requirement = (&'static str, &'static str);
+
+/// Reads text number `source` of `sources`, and what it requires; libraries that it requires are added to them.
 pub(super) fn parse(
     sources: &mut Sources,
     source: u16,
     library: &mut Library<'_>,
     problems: &mut Problems,
-) -> Vec<Statement> {
+) -> (Vec<Statement>, Vec<Requirement>) {
     let loaded = HashSet::from([sources.name(source).to_owned()]);
-    let mut files = Files { sources, library, loaded, depth: 0, outside: None };
-    files.parse(source, problems)
+    let requirements = Vec::new();
+    let mut files = Files { sources, library, loaded, requirements, depth: 0, outside: None };
+    (files.parse(source, problems), files.requirements)
 }
 
 struct Files<'a, 'l> {
     sources: &'a mut Sources,
     library: &'a mut Library<'l>,
     loaded: HashSet<String>,
+    requirements: Vec<Requirement>,
     depth: usize,
     /// A text with the names of the outside of compounds, once it is needed.
     outside: Option<Span>,
@@ -203,8 +208,12 @@ impl Files<'_, '_> {
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             match words[..] {
                 ["library", file] => statements.extend(self.library(file, at, problems)),
-                ["package", name] | [name] if PACKAGES.contains(&name) => {}
+                [COMPACT] => self.requirements.push((COMPACT, "")),
                 ["package", name] | [name] => {
+                    if let Some(known) = PACKAGES.into_iter().find(|known| *known == name) {
+                        self.requirements.push(("package", known));
+                        continue;
+                    }
                     let in_click = format!("required package '{}' missing", short(name));
                     problems
                         .add(at, format!("there is no package `{}`", short(name)))
@@ -249,19 +258,12 @@ impl Files<'_, '_> {
     }
 }
 
+/// A requirement without a name: that configurations are kept in little memory, which is so.
+const COMPACT: &str = "compact_config";
+
 /// Packages of Click whose elements are built in, as far as there are any.
-const PACKAGES: [&str; 10] = [
-    "analysis",
-    "aqm",
-    "click",
-    "compact_config",
-    "etherswitch",
-    "ip6",
-    "local",
-    "simple",
-    "tcpudp",
-    "userlevel",
-];
+pub(crate) const PACKAGES: [&str; 9] =
+    ["analysis", "aqm", "click", "etherswitch", "ip6", "local", "simple", "tcpudp", "userlevel"];
 
 /// A statement could not be read, which was reported.
 struct Broken;
@@ -689,10 +691,21 @@ impl Parser<'_, '_, '_> {
         let Some(outside) = self.outside else { return Ok(None) };
         let here = self.at;
         let start = self.here();
-        let ports = self.ports()?;
+        let mut ports = self.ports()?;
+        // `[0], [1] -> ..` is `[0,1] -> ..`.
+        while let (Some(all), Some(Kind::Comma), Some(Kind::OpenPorts)) =
+            (&mut ports, self.kind(0), self.kind(1))
+        {
+            self.at += 1;
+            if let Some(Ports { span, list, more }) = self.ports()? {
+                all.span = all.span.to(span);
+                all.list.extend(list);
+                all.more |= more;
+            }
+        }
         let fits = match self.kind(0) {
             Some(Kind::Arrow | Kind::Pairs) => begins,
-            None | Some(Kind::Semicolon | Kind::CloseBody) => !begins,
+            None | Some(Kind::Semicolon | Kind::CloseBody | Kind::Bars) => !begins,
             _ => false,
         };
         if !fits {

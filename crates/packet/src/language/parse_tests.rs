@@ -13,7 +13,7 @@ fn parsed(text: &str) -> (String, String) {
         "d" => Ok(("d".to_owned(), "d1 ->".to_owned())),
         _ => Err("it is not there".to_owned()),
     };
-    let statements = parse(&mut sources, 0, &mut library, &mut problems);
+    let (statements, _) = parse(&mut sources, 0, &mut library, &mut problems);
     let shown: Vec<_> = statements.iter().map(|s| statement(s, &sources)).collect();
     let reports = problems.errors(&sources).reports;
     let reported: Vec<_> = reports
@@ -187,6 +187,13 @@ fn the_outside_may_be_left_out() {
         )
     );
     assert_eq!(parsed("-> x").1, "1:1 no element before this arrow");
+    for (text, shown) in [
+        ("A :: { -> x -> || $a | -> y -> }", "A={input -> x -> output}"),
+        ("A :: { [0], [1] -> x -> }", "A={input[0-0,1-1] -> x -> output}"),
+        ("A :: { x => [0], [1, 2-3] }", "A={x => [0-0,1-1,2-3]output}"),
+    ] {
+        assert_eq!(good(text), shown);
+    }
 }
 
 #[test]

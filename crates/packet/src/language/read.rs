@@ -96,7 +96,8 @@ impl<'a, C: Classes + ?Sized> Language<'a, C> {
             problems.add(Span::default(), "a text of 4 GiB or more");
             return Err(problems.errors(&sources));
         };
-        let statements = parse(&mut sources, source, &mut self.library, &mut problems);
+        let (statements, requirements) =
+            parse(&mut sources, source, &mut self.library, &mut problems);
         let mut overrides = Vec::new();
         for (name, value) in self.variables {
             let Some(source) = sources.add(&format!("value of ${name}"), value) else {
@@ -126,6 +127,7 @@ impl<'a, C: Classes + ?Sized> Language<'a, C> {
             return Err(problems.errors(&sources));
         }
         let (elements, connections, names) = (flat.elements, flat.connections, flat.names);
-        Ok(Configuration { sources, elements, connections, names, policy: self.policy })
+        let policy = self.policy;
+        Ok(Configuration { sources, requirements, elements, connections, names, policy })
     }
 }

@@ -190,7 +190,18 @@ fn declarations_of_several_classes_stand_in_a_row() {
     assert!(read.flatconfig().starts_with(flat), "{}", read.flatconfig());
     let errors = self::read("a :: Idle, b -> Discard, c").unwrap_err();
     assert!(!errors.reports.is_empty());
-    self::read("require(package \"click\")").unwrap();
+}
+
+#[test]
+fn requirements_are_kept() {
+    let text = "require(package \"click\", compact_config) require(analysis); i :: Idle";
+    let read = self::read(text).unwrap();
+    let all = [("package", "click"), ("compact_config", ""), ("package", "analysis")];
+    assert_eq!(read.requirements(), all);
+    let flat =
+        "require(package \"click\", compact_config, package \"analysis\");\n\ni :: Idle;\n\n";
+    assert_eq!(read.flatconfig(), flat);
+    assert_eq!(self::read(flat).unwrap().flatconfig(), flat);
 }
 
 #[test]

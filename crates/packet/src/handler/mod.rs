@@ -12,7 +12,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::language::open_policy::OpenPolicy;
-use crate::language::{Classes, Configuration, Processing};
+use crate::language::{Classes, Codes, Configuration, PACKAGES, Processing};
 
 type Read = Arc<dyn Fn() -> String + Send + Sync>;
 type ReadWith = Arc<dyn Fn(&str) -> Result<String, String> + Send + Sync>;
@@ -341,14 +341,21 @@ fn globals(configuration: &Arc<Configuration>, classes: &(impl Classes + ?Sized)
     };
     vec![
         Handler::read("version", || env!("CARGO_PKG_VERSION").to_owned()),
+        Handler::read("driver", || "userlevel".to_owned()),
         of("list", list),
         Handler::read("classes", move || names.clone()),
         of("config", |configuration| configuration.text().to_owned()),
         of("flatconfig", Configuration::flatconfig),
-        // Native code is never loaded, so no package is there and none can be asked for.
-        Handler::read("packages", String::new),
-        Handler::read("requirements", String::new),
+        // Native code is never loaded: these are built in.
+        Handler::read("packages", || PACKAGES.map(|name| format!("{name}\n")).concat()),
+        of("requirements", requirements),
     ]
+}
+
+/// What a configuration requires: a line for each kind, and one for each name.
+fn requirements(configuration: &Configuration) -> String {
+    let lines = |(kind, name): &(&str, &str)| format!("{kind}\n{name}\n");
+    configuration.requirements().iter().map(lines).collect()
 }
 
 /// The number of elements, and their names.
@@ -365,7 +372,15 @@ fn ports(configuration: &Configuration, element: usize) -> String {
     let number = u32::try_from(element).expect("elements have small numbers");
     let name = |element: u32| &configuration.elements()[element as usize].name;
     let wires = || configuration.connections().iter();
-    let side = |count: u32, what, joined: &dyn Fn(u32) -> Vec<(Processing, String)>| {
+    let codes = Codes::read(&declared.class).ok();
+    let would_do_either = |what: &str, port: u32| {
+        let kind = codes.as_ref().map(|codes| match what {
+            "input" => codes.input(port as usize),
+            _ => codes.output(port as usize),
+        });
+        kind == Some(Processing::Agnostic)
+    };
+    let side = |count: u32, what: &str, joined: &dyn Fn(u32) -> Vec<(Processing, String)>| {
         let mut text = format!("{count} {what}{}\n", if count == 1 { "" } else { "s" });
         for port in 0..count {
             let joined = joined(port);
@@ -374,7 +389,8 @@ fn ports(configuration: &Configuration, element: usize) -> String {
                 _ => "push",
             };
             let ends: Vec<String> = joined.into_iter().map(|(_, end)| end).collect();
-            text += &format!("{kind}\t-\t{}\n", ends.join(", "));
+            let either = if would_do_either(what, port) { "~" } else { "" };
+            text += &format!("{kind}{either}\t-\t{}\n", ends.join(", "));
         }
         text
     };
@@ -493,7 +509,11 @@ mod tests {
             handlers.read("q.ports", "").unwrap(),
             "1 input\npush\t-\tc [0], Idle@6 [0]\n1 output\npull\t-\t[0] u\n"
         );
-        assert_eq!(handlers.read("5.ports", "").unwrap(), "1 input\npush\t-\tu [0]\n0 outputs\n");
+        assert_eq!(handlers.read("5.ports", "").unwrap(), "1 input\npush~\t-\tu [0]\n0 outputs\n");
+        assert_eq!(
+            handlers.read("c.ports", "").unwrap(),
+            "1 input\npush~\t-\tInfiniteSource@2 [0]\n1 output\npush~\t-\t[0] q\n"
+        );
     }
 
     #[test]
@@ -501,8 +521,14 @@ mod tests {
         let handlers = handlers().global(Handler::write("hotconfig", |_| Ok(())));
         assert_eq!(handlers.read("config", "").unwrap(), TEXT);
         assert!(handlers.read("flatconfig", "").unwrap().starts_with("q :: Queue(5,   6);\n"));
-        assert_eq!(handlers.read("packages", "").unwrap(), "");
+        assert!(handlers.read("packages", "").unwrap().contains("\naqm\nclick\n"));
         assert_eq!(handlers.read("requirements", "").unwrap(), "");
+        let text = "require(package analysis, compact_config); Idle -> Idle";
+        let configuration = Arc::new(Language::new(CLASSES).read("a.click", text).unwrap());
+        let required = Handlers::new(configuration, vec![Vec::new(); 2], CLASSES);
+        let lines = required.read("requirements", "").unwrap();
+        assert_eq!(lines, "package\nanalysis\ncompact_config\n\n");
+        assert_eq!(handlers.read("driver", "").unwrap(), "userlevel");
         assert_eq!(handlers.read("version", "").unwrap(), env!("CARGO_PKG_VERSION"));
         let classes = handlers.read("classes", "").unwrap();
         assert_eq!(classes.lines().count(), CLASSES.len());

@@ -35,12 +35,21 @@ pub(super) struct Flat {
     pub names: HashMap<Arc<str>, u32>,
 }
 
-/// Expands the last of `templates`. `overrides` replace definitions of the top; variables that nothing defines stay as
-/// they are where that is wanted.
+/// What becomes of variables of the top.
+pub(super) struct Variables<'a> {
+    /// Values that replace those of definitions.
+    pub overrides: &'a [(&'a str, Text)],
+    /// Those that nothing defines stay as they are.
+    pub keeps_unknown: bool,
+    /// Those that are defined do.
+    pub keeps_defined: bool,
+}
+
+/// Expands the last of `templates`.
 pub(super) fn expand(
     sources: &Sources,
     templates: &[Template<'_>],
-    (overrides, keeps_unknown): (&[(&str, Text)], bool),
+    Variables { overrides, keeps_unknown, keeps_defined }: Variables<'_>,
     problems: &mut Problems,
 ) -> Flat {
     let Some(top) = templates.len().checked_sub(1) else { return Flat::default() };
@@ -56,11 +65,12 @@ pub(super) fn expand(
         stopped: false,
     };
     let mut frame = Frame::new(None);
-    for (name, _, value) in &templates[top].defines {
-        frame.define(name, value.clone());
-    }
-    for (name, value) in overrides {
-        frame.define(name, value.clone());
+    let defined = templates[top].defines.iter().map(|(name, _, value)| (*name, value));
+    for (name, value) in defined.chain(overrides.iter().map(|(name, value)| (*name, value))) {
+        match keeps_defined {
+            true => frame.keep(name),
+            false => frame.define(name, value.clone()),
+        }
     }
     work.compounds = 1;
     work.compound((top, 0), "", &frame);

@@ -54,7 +54,9 @@ pub struct Connection {
 #[derive(Clone, Debug)]
 pub struct Configuration {
     pub(super) sources: Sources,
-    pub(super) requirements: Vec<Requirement>,
+    pub(super) required: Vec<Requirement>,
+    /// Names and values of definitions that were kept.
+    pub(super) definitions: Vec<(String, String)>,
     pub(super) elements: Vec<Declared>,
     pub(super) connections: Vec<Connection>,
     pub(super) names: HashMap<Arc<str>, u32>,
@@ -70,7 +72,7 @@ impl Configuration {
 
     /// What it requires besides libraries: kinds, and names where there are such.
     pub fn requirements(&self) -> &[(&'static str, &'static str)] {
-        &self.requirements
+        &self.required
     }
 
     /// Its elements, by number.
@@ -127,16 +129,21 @@ impl Configuration {
         problems.errors(&self.sources)
     }
 
-    /// Its text: what it requires, declarations, then connections, in chains.
+    /// Its text: what it requires, definitions that were kept, declarations, then connections, in chains.
     pub fn flatconfig(&self) -> String {
         let mut text = String::new();
         let requirement = |(kind, name): &Requirement| match *name {
             "" => (*kind).to_owned(),
             name => format!("{kind} \"{name}\""),
         };
-        if !self.requirements.is_empty() {
-            let all: Vec<_> = self.requirements.iter().map(requirement).collect();
+        if !self.required.is_empty() {
+            let all: Vec<_> = self.required.iter().map(requirement).collect();
             let _ = writeln!(text, "require({});\n", all.join(", "));
+        }
+        if !self.definitions.is_empty() {
+            let definition = |(name, value): &(String, String)| format!("${name} {value}");
+            let all: Vec<_> = self.definitions.iter().map(definition).collect();
+            let _ = writeln!(text, "define({});\n", all.join(", "));
         }
         for element in &self.elements {
             let config = uncommented(element.config.as_str());

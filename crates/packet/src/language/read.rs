@@ -7,11 +7,11 @@
 
 use super::check::check;
 use super::class::Classes;
-use super::expand::expand;
+use super::expand::{Variables, expand};
 use super::flat::Configuration;
 use super::open_policy::OpenPolicy;
 use super::parse::{Library, parse};
-use super::scope::resolve;
+use super::scope::{Template, resolve};
 use super::source::{Errors, Problems, Sources, Span};
 use super::text::Text;
 
@@ -32,6 +32,7 @@ pub struct Language<'a, C: Classes + ?Sized> {
     library: Box<Library<'a>>,
     policy: OpenPolicy,
     keeps_unknown: bool,
+    keeps_defined: bool,
     unchecked: bool,
 }
 
@@ -40,8 +41,15 @@ impl<'a, C: Classes + ?Sized> Language<'a, C> {
     pub fn new(classes: &'a C) -> Self {
         let library = Box::new(|_: &str, _: &str| Err("libraries are not read here".to_owned()));
         let (variables, policy) = (Vec::new(), OpenPolicy::default());
-        let (keeps_unknown, unchecked) = (false, false);
-        Self { classes, variables, library, policy, keeps_unknown, unchecked }
+        Self {
+            classes,
+            variables,
+            library,
+            policy,
+            keeps_unknown: false,
+            keeps_defined: false,
+            unchecked: false,
+        }
     }
 
     /// Leaves out the checks of ports: of a configuration that is written as text, and not run.
@@ -55,6 +63,13 @@ impl<'a, C: Classes + ?Sized> Language<'a, C> {
     #[must_use]
     pub fn keeping_unknown(mut self, keeps: bool) -> Self {
         self.keeps_unknown = keeps;
+        self
+    }
+
+    /// Leaves definitions outside of compounds and what names them as they are: whoever reads the text may give other values.
+    #[must_use]
+    pub fn keeping_defined(mut self, keeps: bool) -> Self {
+        self.keeps_defined = keeps;
         self
     }
 
@@ -108,15 +123,16 @@ impl<'a, C: Classes + ?Sized> Language<'a, C> {
             overrides.push((name, Text::of(&sources, Span { source, start: 0, end })));
         }
         let templates = resolve(&sources, statements, &self.classes, &mut problems);
-        let mut flat = match templates {
-            None => {
-                problems.end_reading();
-                return Err(problems.errors(&sources));
-            }
-            Some(templates) => {
-                expand(&sources, &templates, (&overrides, self.keeps_unknown), &mut problems)
-            }
+        let Some(templates) = templates else {
+            problems.end_reading();
+            return Err(problems.errors(&sources));
         };
+        let defined = templates.last().filter(|_| self.keeps_defined);
+        let definitions = defined.map_or_else(Vec::new, |top| definitions(top, &overrides));
+        let (keeps_unknown, keeps_defined) = (self.keeps_unknown, self.keeps_defined);
+        let variables = Variables { overrides: &overrides, keeps_unknown, keeps_defined };
+        let mut flat = expand(&sources, &templates, variables, &mut problems);
+        drop(templates);
         problems.end_reading();
         // What is missing because it could not be read must not be told as missing.
         let whole = problems.is_empty();
@@ -127,7 +143,19 @@ impl<'a, C: Classes + ?Sized> Language<'a, C> {
             return Err(problems.errors(&sources));
         }
         let (elements, connections, names) = (flat.elements, flat.connections, flat.names);
-        let policy = self.policy;
-        Ok(Configuration { sources, requirements, elements, connections, names, policy })
+        let (required, policy) = (requirements, self.policy);
+        Ok(Configuration { sources, required, definitions, elements, connections, names, policy })
     }
+}
+
+/// Names and values of definitions outside of compounds.
+fn definitions(top: &Template<'_>, overrides: &[(&str, Text)]) -> Vec<(String, String)> {
+    let other = |name: &str| overrides.iter().find(|(known, _)| *known == name);
+    let own = top.defines.iter().map(|(name, _, value)| {
+        let value = other(name).map_or(value, |(_, value)| value);
+        ((*name).to_owned(), value.as_str().to_owned())
+    });
+    let is_new = |(name, _): &&(&str, Text)| top.defines.iter().all(|(known, ..)| known != name);
+    let more = overrides.iter().filter(is_new);
+    own.chain(more.map(|(name, value)| ((*name).to_owned(), value.as_str().to_owned()))).collect()
 }

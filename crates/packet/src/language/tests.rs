@@ -193,6 +193,21 @@ fn declarations_of_several_classes_stand_in_a_row() {
 }
 
 #[test]
+fn definitions_are_kept_where_that_is_wanted() {
+    let text = "define($x 1, $y \"a $x\") elementclass A { $a | define($z 3) Idle($a $z, '$x') }
+        A($x); Idle(\"${x-2}\", ${y})";
+    let kept = |language: Language<'_, _>| {
+        language.keeping_defined(true).read("a", text).unwrap().flatconfig()
+    };
+    let flat = "Idle@2 :: Idle(\"${x-2}\", ${y});\nA@1/Idle@1 :: Idle($x 3, '$x');\n\n";
+    let with = |definitions: &str| format!("define({definitions});\n\n{flat}");
+    assert_eq!(kept(Language::new(CLASSES)), with("$x 1, $y \"a $x\""));
+    let given = Language::new(CLASSES).define("x", "7").define("w", "5");
+    assert_eq!(kept(given), with("$x 7, $y \"a $x\", $w 5"));
+    assert!(read(&with("$x 1, $y 2")).is_ok());
+}
+
+#[test]
 fn requirements_are_kept() {
     let text = "require(package \"click\", compact_config) require(analysis); i :: Idle";
     let read = self::read(text).unwrap();

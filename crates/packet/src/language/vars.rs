@@ -36,6 +36,8 @@ enum State {
     Done(Text),
     /// A parameter that was not given.
     Unset,
+    /// Definition that stays one: what names it stays as it is.
+    Kept,
 }
 
 impl<'f> Frame<'f> {
@@ -57,6 +59,11 @@ impl<'f> Frame<'f> {
     /// Adds a definition, whose value may have variables.
     pub(super) fn define(&mut self, name: &'f str, value: Text) {
         self.values.insert(name, RefCell::new(State::Raw(value)));
+    }
+
+    /// Adds a definition that is not put in.
+    pub(super) fn keep(&mut self, name: &'f str) {
+        self.values.insert(name, RefCell::new(State::Kept));
     }
 
     /// Adds a parameter with what it was given.
@@ -193,6 +200,10 @@ impl<'p> Expander<'p> {
         let value = match (self.value(name, frame, place), default) {
             (Ok(value), _) => Some(value),
             (Err(Missing::Told), _) => None,
+            (Err(Missing::Kept), _) => {
+                builder.copy(text, at..end);
+                return end;
+            }
             (Err(Missing::Unknown), None) if self.keeps_unknown || number => {
                 builder.copy(text, at..end);
                 return end;
@@ -270,6 +281,7 @@ impl<'p> Expander<'p> {
         match state {
             State::Done(text) => Ok(text),
             State::Unset => Err(Missing::Unset),
+            State::Kept => Err(Missing::Kept),
             State::Busy => {
                 self.problems.add(place, format!("`${}` is defined by itself", short(name)));
                 Err(Missing::Told)
@@ -295,6 +307,7 @@ impl<'p> Expander<'p> {
 enum Missing {
     Unknown,
     Unset,
+    Kept,
     Told,
 }
 

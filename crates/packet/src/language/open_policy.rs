@@ -9,8 +9,10 @@
 //! A policy goes with a configuration from its text ([`Language`](crate::language::Language)) to each element's
 //! [`Setup`](crate::graph::Setup), and with each call of a write handler.
 //!
-//! Below a folder no symbolic link is followed and `..` is refused ([`Folder`]).
+//! Below a folder no symbolic link is followed and `..` is refused ([`Folder`]). A name that begins with `~/` is in the home
+//! directory of the process, as in Click.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -93,6 +95,7 @@ impl OpenPolicy {
     /// # Errors
     /// As [`input::open`]; [`ErrorKind::PermissionDenied`] where it may not be opened.
     pub fn input(&self, name: &str) -> io::Result<File> {
+        let name = &*at_home(name);
         if self.allows(Named::Input(name.to_owned())) {
             return input::open(name, MOST_STREAM_BYTES);
         }
@@ -110,6 +113,7 @@ impl OpenPolicy {
 
     /// Whether a name is for [`special_input`](Self::special_input) without `SPECIAL true`.
     pub fn is_special(&self, name: &str) -> bool {
+        let name = &*at_home(name);
         let is_other = |found: Metadata| !found.is_file() && !found.is_dir();
         name == "-" || self.waits && fs::metadata(name).is_ok_and(is_other)
     }
@@ -120,6 +124,7 @@ impl OpenPolicy {
     /// # Errors
     /// As [`File::open`]; [`ErrorKind::PermissionDenied`] where it may not be opened.
     pub fn special_input(&self, name: &str) -> io::Result<Option<File>> {
+        let name = &*at_home(name);
         match self.extent {
             Extent::Check => Ok(None),
             _ if !self.allows(Named::Input(name.to_owned())) => Err(refused()),
@@ -134,6 +139,7 @@ impl OpenPolicy {
     /// # Errors
     /// As [`OpenOptions::open`]; [`ErrorKind::PermissionDenied`] where it may not be opened.
     pub fn output(&self, name: &str) -> io::Result<Option<File>> {
+        let name = &*at_home(name);
         let mut options = OpenOptions::new();
         options.create(true).append(true);
         match self.extent {
@@ -166,6 +172,7 @@ impl OpenPolicy {
     /// As [`new_output`](Self::new_output); a folder cannot be made.
     #[cfg(feature = "click")]
     pub(crate) fn new_output_in_folder(&self, name: &str) -> io::Result<Option<File>> {
+        let name = &*at_home(name);
         let opened = self.new_output(name);
         let parent = std::path::Path::new(name).parent();
         match (&opened, parent) {
@@ -220,6 +227,13 @@ impl OpenPolicy {
         }
         Err(refused())
     }
+}
+
+/// A name with the home directory in the place of its `~`.
+fn at_home(name: &str) -> Cow<'_, str> {
+    let below = name.strip_prefix('~').filter(|below| below.is_empty() || below.starts_with('/'));
+    let named = below.and_then(|below| Some(std::env::var("HOME").ok()? + below));
+    named.map_or(Cow::Borrowed(name), Cow::Owned)
 }
 
 fn refused() -> io::Error {
@@ -295,6 +309,16 @@ mod tests {
         assert!(own.may_signal() && !others.may_signal() && !OpenPolicy::check().may_signal());
         // What the one knows another one does not.
         assert!(denied(OpenPolicy::default().known_only().input(&out)));
+    }
+
+    #[test]
+    fn names_may_begin_at_home() {
+        for name in ["~user/x", "a~", "./~/x", ""] {
+            assert_eq!(at_home(name), name);
+        }
+        let Ok(home) = std::env::var("HOME") else { return };
+        assert_eq!([at_home("~"), at_home("~/x~")], [home.clone(), format!("{home}/x~")]);
+        assert!(OpenPolicy::default().special_input("~").unwrap().is_some());
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! `fingerpost click`: a configuration of Click, by Click's command line.
 
+use std::ffi::OsString;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -9,6 +10,7 @@ use fingerpost_packet::OpenPolicy;
 use fingerpost_packet::element::click::only::clock;
 use fingerpost_packet::handler::Handlers;
 use fingerpost_packet::handler::control_socket::Listen;
+use fingerpost_packet::language::Configuration;
 
 use super::command::{Command, Exit, Failure, parsed};
 use super::output::message;
@@ -56,9 +58,9 @@ struct Arguments {
     /// Do not print warnings about the configuration
     #[arg(short = 'w', long)]
     no_warnings: bool,
-    /// Folder of the packages of Click, which are compiled in here: without effect
-    #[arg(short = 'C', long, value_name = "FOLDER")]
-    clickpath: Option<PathBuf>,
+    /// Folders of libraries (`require(library FILE)`) with colons between them, in the place of `$CLICKPATH`
+    #[arg(short = 'C', long, value_name = "FOLDERS")]
+    clickpath: Option<OsString>,
     /// Print the version
     #[arg(short = 'v', long)]
     version: bool,
@@ -83,8 +85,26 @@ struct Arguments {
     /// Threads: one runs it, whatever is given
     #[arg(short = 'j', long, value_name = "N")]
     threads: Option<u32>,
+    /// Threads stay on their processors: without effect
+    #[arg(short, long)]
+    affinity: bool,
+    /// Print the classes of the elements, with `flatten`
+    #[arg(short, long)]
+    classes: bool,
+    /// Print the names of the elements, with `flatten`
+    #[arg(short = 'n', long, visible_alias = "names")]
+    elements: bool,
+    /// Print the declarations without arguments, with `flatten`
+    #[arg(short, long, visible_aliases = ["declaration", "decls"])]
+    declarations: bool,
+    /// Put the values of variables in, with `flatten`
+    #[arg(long)]
+    expand_vars: bool,
+    /// Print the configuration alone, with `flatten`: without effect, as nothing else is printed
+    #[arg(long = "config")]
+    config_only: bool,
     /// A virtual clock, which advances as fast as there is nothing to do, from a time in seconds on
-    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true,
+    #[arg(long, visible_alias = "simulation-time", value_name = "TIME", num_args = 0..=1, require_equals = true,
         default_missing_value = "1000000000", value_parser = start_of_time)]
     simtime: Option<i64>,
     /// Print help
@@ -112,6 +132,13 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     if arguments.words.first().is_some_and(|word| word == "flatten") {
         flatten = true;
         words.next();
+    }
+    if arguments.file.is_some() && arguments.expression.is_some() {
+        return Err(Failure::new(Exit::Usage, "-f and -e: one configuration at a time"));
+    }
+    if !flatten && arguments.is_listing() {
+        let words = "--classes, --elements, --declarations, --expand-vars and --config are for `click flatten`";
+        return Err(Failure::new(Exit::Usage, words));
     }
     for word in words {
         match word.split_once('=').filter(|(name, _)| is_name(name)) {
@@ -144,13 +171,23 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         }
         error => Failure::from(error),
     };
-    let given = Given { variables: &variables, keeps_unknown: true };
+    let folders: Vec<PathBuf> = arguments
+        .clickpath
+        .clone()
+        .or_else(|| std::env::var_os("CLICKPATH"))
+        .iter()
+        .flat_map(std::env::split_paths)
+        .filter(|folder| !folder.as_os_str().is_empty())
+        .collect();
+    let given = Given { variables: &variables, folders: &folders, keeps_unknown: true };
     let planned = |policy: &OpenPolicy| {
         planned(None, &name, &text, &given, policy).map_err(|errors| refused(errors.into()))
     };
     if flatten {
-        let flat = flattened(&name, &text, &given).map_err(|errors| refused(errors.into()))?;
-        return write_out(arguments.output.as_deref().unwrap_or(Path::new("-")), &flat);
+        let flat = flattened(&name, &text, &given, arguments.expand_vars);
+        let flat = flat.map_err(|errors| refused(errors.into()))?;
+        let output = arguments.output.as_deref().unwrap_or(Path::new("-"));
+        return write_out(output, &arguments.listed(&flat));
     }
     let planned = planned(&OpenPolicy::waiting())?;
     if !arguments.no_warnings {
@@ -179,20 +216,51 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     if !arguments.quit {
         single.run(&mut sys::stop_asked);
     }
-    print_handlers(single.handlers(), &arguments.handler)?;
     if arguments.time {
         eprintln!("{} s", seconds_since(start));
     }
-    let code = match &arguments.exit_handler {
-        Some(name) => exit_code(single.handlers(), name)?,
-        None => 0,
-    };
-    // Before the process ends: nothing else would.
-    single.stop();
+    let code = ended(single, &arguments.handler, arguments.exit_handler.as_deref())?;
     if code != 0 {
         std::process::exit(code);
     }
     Ok(())
+}
+
+/// Prints handlers and ends the elements, which write what they have kept for that. The exit code.
+fn ended(
+    single: Single<'_>,
+    handlers: &[String],
+    exit_handler: Option<&str>,
+) -> Result<i32, Failure> {
+    let printed = print_handlers(single.handlers(), handlers);
+    let code = exit_handler.map(|name| exit_code(single.handlers(), name));
+    // Before the process ends, and whatever failed: nothing else would.
+    single.stop();
+    code.unwrap_or_else(|| printed.map(|()| 0))
+}
+
+impl Arguments {
+    /// Whether something is given that is for `flatten`.
+    fn is_listing(&self) -> bool {
+        let Self { classes, elements, declarations, expand_vars, config_only, .. } = self;
+        [classes, elements, declarations, expand_vars, config_only].contains(&&true)
+    }
+
+    /// What is printed of a configuration without compounds.
+    fn listed(&self, flat: &Configuration) -> String {
+        let elements = flat.elements().iter();
+        let mut lines: Vec<String> = match (self.classes, self.elements, self.declarations) {
+            (true, ..) => elements.map(|element| format!("{}\n", element.class.name)).collect(),
+            (_, true, _) => elements.map(|element| format!("{}\n", element.name)).collect(),
+            (.., true) => elements
+                .map(|element| format!("{} :: {}\n", element.name, element.class.name))
+                .collect(),
+            _ => return flat.flatconfig(),
+        };
+        lines.sort();
+        lines.dedup();
+        lines.concat()
+    }
 }
 
 /// The exit code that a handler gives.
@@ -257,6 +325,14 @@ fn write_out(path: &Path, text: &str) -> Result<(), Failure> {
     std::fs::write(path, text).map_err(failed)
 }
 
+/// What is printed of a handler; an empty value is no line.
+fn shown(name: &str, mut value: String, many: bool) -> String {
+    if !value.is_empty() && !value.ends_with('\n') {
+        value.push('\n');
+    }
+    if many { format!("{name}:\n{value}\n") } else { value }
+}
+
 /// Prints handlers as Click does: the value alone, or each below its name where there are several.
 fn print_handlers(handlers: &Handlers, names: &[String]) -> Result<(), Failure> {
     let mut all = Vec::new();
@@ -282,21 +358,12 @@ fn print_handlers(handlers: &Handlers, names: &[String]) -> Result<(), Failure> 
     let mut out = std::io::stdout().lock();
     let mut failed = false;
     for name in &all {
-        let mut value = match handlers.read(name, "") {
-            Ok(value) => value,
+        match handlers.read(name, "") {
+            Ok(value) => write!(out, "{}", shown(name, value, many))?,
             Err(error) => {
                 message(&error);
                 failed = true;
-                continue;
             }
-        };
-        if !value.ends_with('\n') && (many || !value.is_empty()) {
-            value.push('\n');
-        }
-        if many {
-            writeln!(out, "{name}:\n{value}")?;
-        } else {
-            write!(out, "{value}")?;
         }
     }
     if failed { Err(Failure::Reported(Exit::Failed)) } else { Ok(()) }
@@ -304,7 +371,77 @@ fn print_handlers(handlers: &Handlers, names: &[String]) -> Result<(), Failure> 
 
 #[cfg(test)]
 mod tests {
-    use super::fits;
+    use clap::FromArgMatches as _;
+
+    use super::*;
+
+    fn arguments(words: &[&str]) -> Arguments {
+        let command = Arguments::augment_args(clap::Command::new("click"));
+        let matches = command.try_get_matches_from([&["click"][..], words].concat()).unwrap();
+        Arguments::from_arg_matches(&matches).unwrap()
+    }
+
+    #[test]
+    fn elements_end_whatever_handlers_do() {
+        let file = std::env::temp_dir().join(format!("fp-ended-{}", std::process::id()));
+        let text = format!(
+            "Idle -> AggregateIPFlows(TRACEINFO {}) -> Discard; s :: Script(TYPE PASSIVE, return 3)",
+            file.display()
+        );
+        let run = |handlers: &[&str], exit_handler| {
+            let given = Given::default();
+            let planned =
+                super::planned(None, "a", &text, &given, &OpenPolicy::waiting()).ok().unwrap();
+            let options = SingleOptions {
+                name: "a".to_owned(),
+                given,
+                sockets: Vec::new(),
+                reconfigures: false,
+                virtual_start_ns: None,
+            };
+            let single = Single::start(planned, options).ok().unwrap();
+            let handlers: Vec<String> = handlers.iter().map(ToString::to_string).collect();
+            let code = ended(single, &handlers, exit_handler).ok();
+            assert!(std::fs::read_to_string(&file).unwrap().ends_with("</trace>\n"));
+            code
+        };
+        assert_eq!(run(&["s.nothing"], None), None);
+        assert_eq!(run(&["s.nothing"], Some("s.run")), Some(3), "as in Click");
+        assert_eq!(run(&[], Some("s.nothing")), None);
+        std::fs::remove_file(file).unwrap();
+    }
+
+    #[test]
+    fn handlers_are_printed_with_their_names_where_they_are_many() {
+        let of = |value: &str, many| shown("a.b", value.to_owned(), many);
+        assert_eq!([of("5", false), of("5\n", false), of("", false)], ["5\n", "5\n", ""]);
+        assert_eq!([of("5", true), of("", true)], ["a.b:\n5\n\n", "a.b:\n\n"]);
+    }
+
+    #[test]
+    fn what_is_flat_is_listed() {
+        let text = "define($n 5) elementclass A { $x | input -> b :: B($x) -> output }
+            a :: A($n); Z -> a -> Queue(7) -> A(1) -> Z";
+        let listed = |words: &[&str]| {
+            let arguments = arguments(words);
+            let flat = flattened("a", text, &Given::default(), arguments.expand_vars);
+            (arguments.is_listing(), arguments.listed(&flat.unwrap()))
+        };
+        let all = |text: &str| (true, text.to_owned());
+        assert_eq!(listed(&["flatten", "-c"]), all("B\nQueue\nZ\n"));
+        assert_eq!(listed(&["flatten", "--names"]), all("A@4/b\nQueue@3\nZ@2\nZ@5\na/b\n"));
+        assert_eq!(
+            listed(&["flatten", "--decls"]),
+            all("A@4/b :: B\nQueue@3 :: Queue\nZ@2 :: Z\nZ@5 :: Z\na/b :: B\n")
+        );
+        let (_, flat) = listed(&["flatten"]);
+        assert!(
+            flat.starts_with("define($n 5);\n\n") && flat.contains("a/b :: B($n);\n"),
+            "{flat}"
+        );
+        let (_, flat) = listed(&["flatten", "--expand-vars"]);
+        assert!(!flat.contains("define") && flat.contains("a/b :: B(5);\n"), "{flat}");
+    }
 
     #[test]
     fn patterns_fit_names() {

@@ -7,6 +7,7 @@
 
 mod archive;
 mod dry_run;
+mod library;
 mod ports;
 mod report;
 #[cfg(feature = "click")]
@@ -19,7 +20,7 @@ mod workers;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
@@ -155,15 +156,21 @@ pub(crate) fn planned(
     Ok(Planned { configuration, plan })
 }
 
-/// Text of a configuration without compounds: of any classes, and nothing of it is checked.
+/// A configuration without compounds: of any classes, and nothing of it is checked. Its definitions and what names them
+/// stay, unless they are to be expanded.
 ///
 /// # Errors
 /// It cannot be read.
 #[cfg(feature = "click")]
-pub(crate) fn flattened(name: &str, text: &str, given: &Given<'_>) -> Result<String, Errors> {
+pub(crate) fn flattened(
+    name: &str,
+    text: &str,
+    given: &Given<'_>,
+    expand: bool,
+) -> Result<Configuration, Errors> {
     let classes = AnyClass(registry::all().elements);
-    let language = Language::new(&classes).unchecked();
-    Ok(read_as(language, name, text, given, &OpenPolicy::check())?.flatconfig())
+    let language = Language::new(&classes).unchecked().keeping_defined(!expand);
+    read_as(language, name, text, given, &OpenPolicy::check())
 }
 
 /// What a configuration is given besides.
@@ -171,12 +178,14 @@ pub(crate) fn flattened(name: &str, text: &str, given: &Given<'_>) -> Result<Str
 pub(crate) struct Given<'a> {
     /// Values of its variables.
     pub(crate) variables: &'a [(String, String)],
+    /// Folders of its libraries, before that of the file that requires them.
+    pub(crate) folders: &'a [PathBuf],
     /// Other variables stay as they are, as in Click.
     pub(crate) keeps_unknown: bool,
 }
 
-/// Reads a configuration that is called `name`, with what it is given; what it requires as a library is found beside the file that requires it, where
-/// the policy allows it.
+/// Reads a configuration that is called `name`, with what it is given, and the libraries that it requires where the policy
+/// allows it.
 ///
 /// # Errors
 /// All that is wrong with it.
@@ -201,15 +210,10 @@ fn read_as<'a, C: Classes + ?Sized>(
         .variables
         .iter()
         .fold(language, |language, (name, value)| language.define(name, value));
-    language.library(|wanted, asking| library(wanted, asking, policy)).read(name, text)
-}
-
-/// File of `require(library FILE)`: beside the one that requires it.
-fn library(wanted: &str, asking: &str, policy: &OpenPolicy) -> Result<(String, String), String> {
-    let folder = Path::new(asking).parent().unwrap_or(Path::new(""));
-    let name = folder.join(wanted).display().to_string();
-    let text = policy.text(&name).map_err(|error| error.to_string())?;
-    Ok((name, text))
+    let folders = given.folders;
+    language
+        .library(move |wanted, asking| library::read(wanted, asking, folders, policy))
+        .read(name, text)
 }
 
 /// A configuration that a client wants to be run.
@@ -307,7 +311,12 @@ impl Running {
             ask.send(request).map_err(|_| "the router ends".to_owned())?;
             answer.recv_timeout(LONGEST_ANSWER).map_err(gone)?
         });
-        let handlers = self.plan.handlers(configuration).global(hotconfig);
+        let stopped = self.plan.clone();
+        let stop = Handler::write("stop", move |_| {
+            stopped.request_stop();
+            Ok(())
+        });
+        let handlers = self.plan.handlers(configuration).global(stop).global(hotconfig);
         let seen = self.seeing.handlers(&self.plan, &self.workers).into_iter();
         let seen = seen.chain(self.tracing.handlers(&self.plan));
         let seen = seen.chain([dry_run::handler(&self.plan, &self.workers)]);
@@ -544,5 +553,27 @@ impl std::str::FromStr for Stand {
         let (name, rest) = text.split_once('=').ok_or_else(wrong)?;
         let (driver, what) = rest.split_once(':').ok_or_else(wrong)?;
         Ok(Self { name: name.to_owned(), driver: driver.to_owned(), what: what.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_router_ends_when_stop_is_written() {
+        let policy = OpenPolicy::default();
+        let planned = planned(None, "a", "Idle -> Discard", &Given::default(), &policy);
+        let service = Service::new(policy, None);
+        let installed = service.installed.clone();
+        let places = Places::Anywhere(1);
+        let running =
+            Running::start(Path::new("a"), planned.ok().unwrap(), &[], &[], &places, service);
+        let mut running = running.ok().unwrap();
+        installed.get().unwrap().write("stop", "").unwrap();
+        let (start, longest) = (Instant::now(), Duration::from_secs(10));
+        running.run(&mut || start.elapsed() > longest, &mut || false);
+        assert!(start.elapsed() < longest);
+        drop(running.stop());
     }
 }

@@ -50,9 +50,11 @@ const LEAST: usize = 60;
 /// Length of a UDP header.
 const UDP_BYTES: usize = 8;
 
-struct Ends<A> {
-    addrs: [A; 2],
-    ports: [u16; 2],
+/// Where packets come from and go to.
+#[derive(Clone)]
+pub(super) struct Ends<A> {
+    pub(super) addrs: [A; 2],
+    pub(super) ports: [u16; 2],
 }
 
 /// What differs between IPv4 and IPv6.
@@ -142,10 +144,7 @@ fn configure<A: Value>(setup: &mut Setup<'_>, family: &Family<A>) -> Result<Made
         }
     };
     let limit = Setting::new(limit?.max(-1));
-    let allowance = match rate? {
-        0 => None,
-        rate => Some(Allowance::of(Rate::of_packets(rate.into()))),
-    };
+    let allowance = allowance(rate?);
     let (active, allowed) = (active?.unwrap_or(true), allowance.as_ref());
     let made = source::of_bytes(setup, &frame, &limit, active, allowed, Arc::new(change));
     let read = Handler::read("rate", move || shown.rate(limit.get()).to_string());
@@ -157,7 +156,13 @@ fn configure<A: Value>(setup: &mut Setup<'_>, family: &Family<A>) -> Result<Made
     Ok(made.handler(read).handler(write))
 }
 
-fn v4(frame: &mut [u8], ends: &Ends<Ipv4Addr>) {
+/// So many packets a second; 0 is as fast as they are pulled.
+pub(super) fn allowance(rate: u32) -> Option<Allowance> {
+    (rate > 0).then(|| Allowance::of(Rate::of_packets(rate.into())))
+}
+
+/// Writes the headers of a frame that has room for them, but for its link addresses and sums.
+pub(super) fn v4(frame: &mut [u8], ends: &Ends<Ipv4Addr>) {
     frame[12..14].copy_from_slice(&[8, 0]);
     let ip = &mut frame[ETHER_BYTES..];
     let length = u16::try_from(ip.len()).unwrap_or(u16::MAX);
@@ -170,7 +175,8 @@ fn v4(frame: &mut [u8], ends: &Ends<Ipv4Addr>) {
     udp(&mut ip[IP4_BYTES..], ends.ports);
 }
 
-fn sum_v4(ip: &mut [u8], checksum: bool) {
+/// Writes the sums of a packet over IPv4; whether UDP has one.
+pub(super) fn sum_v4(ip: &mut [u8], checksum: bool) {
     fill_checksums(ip);
     if !checksum {
         ip[26..28].fill(0);

@@ -28,6 +28,7 @@ pub(crate) mod encap;
 pub(crate) mod ether_anno;
 pub(crate) mod ether_fields;
 pub(crate) mod ether_switch;
+pub(crate) mod fast_udp_flows;
 pub(crate) mod fast_udp_source;
 pub(crate) mod heads;
 pub(crate) mod hub;
@@ -134,6 +135,7 @@ pub(crate) static ELEMENTS: &[ElementClass] = &[
     ether_fields::HOST_FILTER,
     ether_fields::REWRITE,
     ether_fields::STORE,
+    fast_udp_flows::CLASS,
     fast_udp_source::V4,
     fast_udp_source::V6,
     hub::CLASS,

@@ -168,7 +168,7 @@ const GRAPHS: &[Subject] = &[
     ordered("FromDevice(a) -> RED(4, 9, 0.3) -> AdaptiveRED(20) -> Queue(2000) -> Idle"),
     ordered("FromDevice(a) -> Discard; FromDevice(b) -> Queue -> CoDel -> Discard"),
     ordered("FromDevice(a) -> Queue(2000) -> LinkUnqueue(0, 10Gbps) -> ToDevice(b)"),
-    ordered("FromDevice(a) -> ToDevice(b);
+    ordered("FromDevice(a) -> ToDevice(b); QuitWatcher(f);
         f :: FastUDPFlows(0, 0, 60, 2:0:0:0:0:1, 10.0.0.1, 2:0:0:0:0:2, 10.0.0.2, 3, 9) -> Discard;
         FastUDPSource(0, 0, 64, 2:0:0:0:0:1, 10.0.0.1, 5, 2:0:0:0:0:2, 10.0.0.2, 6) -> Discard;
         FastUDPSourceIP6(0, 0, 90, 2:0:0:0:0:1, fe80::1, 5, 2:0:0:0:0:2, fe80::2, 6) -> Discard"),

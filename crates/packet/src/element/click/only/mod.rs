@@ -49,6 +49,7 @@ pub(crate) mod payload;
 pub(crate) mod ping_source;
 pub(crate) mod protocol_translator;
 pub(crate) mod pull_tee;
+pub(crate) mod quit_watcher;
 pub(crate) mod random;
 pub(crate) mod rate_block;
 pub(crate) mod rate_monitor;
@@ -184,6 +185,7 @@ pub(crate) static ELEMENTS: &[ElementClass] = &[
     input_switches::SIMPLE,
     input_switches::STATIC,
     pull_tee::CLASS,
+    quit_watcher::CLASS,
     random::BIT_ERRORS,
     random::SAMPLE,
     random::SEED,

@@ -139,7 +139,7 @@ const GRAPHS: &[Subject] = &[
     makes("FromDevice(a) -> Script(TYPE PACKET, goto x $(eq 1 2), return 0, label x) -> h :: Hub [1] -> ToDevice(b);
         h [2] -> ToDevice(c); FromDevice(d) -> [1] h [0] -> ToDevice(d); FromDevice(e) -> [2] h"),
     makes("FromDevice(a) -> Strip(14) -> IPEncap(tcp, 10.0.0.1, 10.0.0.2) -> UDPIPEncap(10.0.0.1, 1, 10.0.0.2, 2)
-        -> ICMPIPEncap(10.0.0.1, 10.0.0.2) -> r :: RoundRobinSwitch -> d :: Discard; r [1] -> d; r [2] -> d"),
+        -> ICMPIPEncap(10.0.0.1, 10.0.0.2) -> DynamicUDPIPEncap(10.0.0.1, 1, 10.0.0.2, 2) -> r :: RoundRobinSwitch -> d :: Discard; r [1] -> d; r [2] -> d"),
     ordered("FromDevice(a) -> Strip(14) -> rw :: IPRewriter(keep 0 1, pass 2) -> u :: UDPRewriter(keep 0 0) -> t :: TCPRewriter(pass 0)
         -> f :: FTPPortMapper(t, t, 0) -> p :: IPAddrPairRewriter(keep 0 0) -> a :: IPAddrRewriter(keep 0 0) -> ToDevice(b);
         rw [1] -> ToDevice(c); rw [2] -> i :: ICMPRewriter(rw) -> ToDevice(d); i [1] -> ToDevice(e); FromDevice(x) -> [1] rw;

@@ -1,10 +1,11 @@
-//! IPv4 headers before packets: `IPEncap(PROTOCOL, SRC, DST)`, `UDPIPEncap(SRC, SPORT, DST, DPORT)` and
-//! `ICMPIPEncap(SRC, DST)`.
+//! IPv4 headers before packets: `IPEncap(PROTOCOL, SRC, DST)`, `UDPIPEncap(SRC, SPORT, DST, DPORT)`,
+//! `ICMPIPEncap(SRC, DST)`, and `DynamicUDPIPEncap`, whose ports are the next ones after `INTERVAL` packets each (0: never).
 //!
 //! Source: Click's elements of these names. The TTL is 250 (`TTL`), the type of service that of `TOS` or `DSCP`; each
 //! packet has an identification of its own. `ECT` (`true`, or 2 for the other value) and `CE` set the bits of
 //! congestion. `DST_ANNO` in the place of `DST` is the destination that the packet's annotation has. `CHECKSUM false`
-//! leaves the checksum of UDP out. The network header is the new one.
+//! leaves the checksum of UDP out. The network header is the new one. Each worker counts the packets of an `INTERVAL` of
+//! its own, and changes the ports of all.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -63,6 +64,24 @@ pub(crate) const UDP_IP: ElementClass = ElementClass {
     },
 };
 
+pub(crate) const DYNAMIC: ElementClass = ElementClass {
+    spec: spec("DynamicUDPIPEncap"),
+    summary: "puts an IPv4 and a UDP header before packets, with other ports after so many",
+    configure: |setup| {
+        let src = setup.args.positional::<Ipv4Addr>("SRC");
+        let sport = setup.args.positional::<Port>("SPORT");
+        let dst = setup.args.positional::<Ipv4Addr>("DST");
+        let dport = setup.args.positional::<Port>("DPORT");
+        let checksum = setup.args.optional("CHECKSUM");
+        let interval = setup.args.optional::<u32>("INTERVAL");
+        setup.args.finish()?;
+        let ports = Some([Setting::new(sport?), Setting::new(dport?)]);
+        let (checksum, interval) = (checksum?.unwrap_or(true), interval?.unwrap_or(0));
+        let header = Header { protocol: UDP, ttl: TTL, tos: 0, dont_fragment: false, interval };
+        made(header, src?, Destination::Fixed(dst?), (vec![0; 8], ports), checksum)
+    },
+};
+
 pub(crate) const ICMP_IP: ElementClass = ElementClass {
     spec: spec("ICMPIPEncap"),
     summary: "puts an IPv4 and an ICMP header before packets",
@@ -118,6 +137,8 @@ struct Header {
     ttl: u8,
     tos: u8,
     dont_fragment: bool,
+    /// Packets after which the ports are others; 0 for never.
+    interval: u32,
 }
 
 impl Header {
@@ -144,6 +165,7 @@ impl Header {
             ttl: ttl?.unwrap_or(TTL),
             tos: tos.or(dscp).unwrap_or(0) | congestion,
             dont_fragment: df?.unwrap_or(false),
+            interval: 0,
         })
     }
 }
@@ -207,13 +229,16 @@ fn made(
     bytes.extend(transport);
     let made = Made::new({
         let (src, dst, ports) = (src.clone(), dst.clone(), ports.clone());
-        move |_| Encap {
+        move |instance| Encap {
             bytes: bytes.clone(),
             src: src.clone(),
             dst: dst.clone(),
             by_annotation: by_annotation.clone(),
             ports: ports.clone(),
             checksum,
+            // A packet that is only evaluated is none of them.
+            interval: if instance.is_dry_run() { 0 } else { header.interval },
+            sent: 0,
             id: 0,
         }
     });
@@ -238,7 +263,22 @@ struct Encap {
     /// Those of UDP.
     ports: Option<[Setting<Port>; 2]>,
     checksum: bool,
+    interval: u32,
+    /// Packets since the ports changed.
+    sent: u32,
     id: u16,
+}
+
+impl Encap {
+    /// Notes that a packet has its headers.
+    fn count(&mut self) {
+        let Some(ports) = self.ports.as_ref().filter(|_| self.interval > 0) else { return };
+        self.sent += 1;
+        if self.sent >= self.interval {
+            self.sent = 0;
+            ports.iter().for_each(|port| port.change(|port| Port(port.0.wrapping_add(1))));
+        }
+    }
 }
 
 impl Element for Encap {
@@ -276,6 +316,7 @@ impl Element for Encap {
             }
             let meta = &mut batch.meta_mut()[i];
             (meta.network, meta.hop) = (0, Hop::NONE);
+            self.count();
         }
     }
 }
@@ -336,6 +377,22 @@ mod tests {
         }
         assert!(refused(&IP, "tcp, 1.0.0.1, 2.0.0.2, DSCP 64").contains("0 to 63"));
         assert!(refused(&IP, "x, 1.0.0.1, 2.0.0.2").contains("`x` is no protocol"));
+    }
+
+    #[test]
+    fn ports_change_after_an_interval() {
+        let text = "FromDevice(a) -> u :: DynamicUDPIPEncap(1.0.0.1, 65535, 2.0.0.2, 9, INTERVAL 2)
+            -> CheckIPHeader -> CheckUDPHeader -> ToDevice(b)";
+        let mut rig = Rig::new(&World::new(), text);
+        rig.dry_run("a", &[9, 8]).unwrap();
+        let sent = rig.receive("a", &[&[9, 8][..]; 5]);
+        let ports: Vec<_> = sent.iter().map(|(_, packet)| &packet[20..24]).collect();
+        let (first, second) = ([255_u8, 255, 0, 9], [0, 0, 0, 10]);
+        assert_eq!(ports, [first, first, second, second, [0, 1, 0, 11]]);
+        let batch =
+            run(&DYNAMIC, "1.0.0.1, 7, 2.0.0.2, 9, false, 0", 0, &[&[9, 8], &[9, 8], &[9, 8]]);
+        assert!((0..3).all(|i| batch.bytes(i)[20..28] == [0, 7, 0, 9, 0, 10, 0, 0]));
+        assert!(refused(&DYNAMIC, "1.0.0.1, 7, 2.0.0.2, 9, INTERVAL -1").contains("INTERVAL"));
     }
 
     #[test]

@@ -125,6 +125,7 @@ pub(crate) static ELEMENTS: &[ElementClass] = &[
     device::TO_SNIFFERS,
     device::TUN,
     drr_sched::CLASS,
+    encap::DYNAMIC,
     encap::ICMP_IP,
     encap::IP,
     encap::UDP_IP,

@@ -182,6 +182,7 @@ const GRAPHS: &[Subject] = &[
         -> EnsureEther(0x0800) -> ToDevice(b); f [1] -> ToDevice(c); s [1] -> ToDevice(d);
         FromDevice(e) -> ToyTCP(80) -> ToDevice(f); SchedOrderTest(1, SIZE 3)"),
     makes("FromDevice(a) -> Strip(14) -> WebGen(10.0.0.0/8, 10.0.0.9) -> ToDevice(b)"),
+    makes("FromDevice(a) -> Strip(14) -> TCPReflector -> ToDevice(b)"),
     ordered("FromDevice(a) -> s :: StrideSwitch(3, 1) -> ToDevice(b); s [1] -> ToDevice(c)"),
     ordered("FromDevice(a) -> StaticSwitch(0) -> h :: HashSwitch(26, 8) -> ToDevice(b); h [1] -> ToDevice(c);
         FromDevice(b) -> InputSwitch(0) -> Queue(2000) -> r :: RoundRobinUnqueue(3) -> ToDevice(d); Idle -> Queue -> [1] r [1] -> Discard"),

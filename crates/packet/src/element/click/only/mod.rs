@@ -70,6 +70,7 @@ pub(crate) mod summary;
 pub(crate) mod suppressor;
 pub(crate) mod switches;
 pub(crate) mod tcp_fragmenter;
+pub(crate) mod tcp_reflector;
 pub(crate) mod testing;
 pub(crate) mod thread_sched;
 pub(crate) mod time_sorted_sched;
@@ -256,6 +257,7 @@ pub(crate) static ELEMENTS: &[ElementClass] = &[
     switches::STATIC,
     switches::STRIDE,
     tcp_fragmenter::CLASS,
+    tcp_reflector::CLASS,
     testing::check_packet::CLASS,
     testing::compare_packets::CLASS,
     testing::neighborhood::CLASS,

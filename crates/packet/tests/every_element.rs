@@ -163,7 +163,8 @@ const GRAPHS: &[Subject] = &[
     ordered("FromDevice(a) -> c :: Classifier(12/0806, 12/0800, 12/86dd, -); c [0] -> Queue(2000) -> [0] d :: DRRSched(100) -> ToDevice(b);
         c [1] -> Queue(2000) -> [1] d; c [2] -> Queue(2000) -> [0] p :: PullSwitch(0) -> SpinlockAcquire(x) -> SpinlockRelease(x) -> ToDevice(c);
         Idle -> Queue -> [1] p; c [3] -> Queue(2000) -> [0] s :: StaticPullSwitch(0) -> [0] t :: SimplePullSwitch(0) -> ToDevice(d);
-        Idle -> Queue -> [1] s; Idle -> Queue -> [1] t; StaticThreadSched(d 1); BalancedThreadSched(); SpinlockInfo(x)"),
+        Idle -> Queue -> [1] s; Idle -> Queue -> [1] t; StaticThreadSched(d 1); BalancedThreadSched(); SpinlockInfo(x);
+        FromDevice(e) -> SpinlockPush(x) -> ToDevice(e)"),
     makes("FromDevice(a) -> Queue(2000) -> t :: PullTee -> ToDevice(b); t [1] -> ToDevice(c)"),
     ordered("FromDevice(a) -> RED(4, 9, 0.3) -> AdaptiveRED(20) -> Queue(2000) -> Idle"),
     ordered("FromDevice(a) -> Discard; FromDevice(b) -> Queue -> CoDel -> Discard"),

@@ -269,6 +269,7 @@ pub(crate) static ELEMENTS: &[ElementClass] = &[
     thread_sched::ACQUIRE,
     thread_sched::BALANCED,
     thread_sched::LOCKS,
+    thread_sched::PUSH,
     thread_sched::RELEASE,
     thread_sched::STATIC,
     time_sorted_sched::CLASS,

@@ -1,5 +1,5 @@
 //! Which thread runs which element: `StaticThreadSched`, `BalancedThreadSched`, and locks between threads (`SpinlockAcquire`,
-//! `SpinlockRelease`, `SpinlockInfo`): hints that mean nothing here, as each worker has a graph of its own.
+//! `SpinlockRelease`, `SpinlockPush`, `SpinlockInfo`): hints that mean nothing here, as each worker has a graph of its own.
 //!
 //! Source: Click's elements of these names. They are taken with a warning.
 
@@ -13,6 +13,12 @@ pub(crate) const BALANCED: ElementClass = hint("BalancedThreadSched");
 pub(crate) const LOCKS: ElementClass = hint("SpinlockInfo");
 pub(crate) const ACQUIRE: ElementClass = class("SpinlockAcquire", PASSES, passes);
 pub(crate) const RELEASE: ElementClass = class("SpinlockRelease", PASSES, passes);
+
+pub(crate) const PUSH: ElementClass = ElementClass {
+    spec: ClassSpec::new("SpinlockPush", "1/1", "h/h", "x/x"),
+    summary: PASSES,
+    configure: passes,
+};
 
 const PASSES: &str = "passes packets: workers share no element here";
 

@@ -49,6 +49,11 @@ pub(super) enum Field {
 }
 
 impl Field {
+    /// Whether IPv6 headers alone have it.
+    pub(super) fn is_v6(self) -> bool {
+        matches!(self, Self::Src6(_) | Self::Dst6(_) | Self::At(Layer::V6, ..))
+    }
+
     /// Whether it is of the Ethernet header.
     pub(super) fn is_link(self) -> bool {
         matches!(self, Self::At(Layer::Link, ..))

@@ -95,6 +95,11 @@ impl Condition {
         expression::parse(text).map(Self)
     }
 
+    /// Whether it looks at what IPv6 headers alone have.
+    pub(crate) fn reads_v6(&self) -> bool {
+        self.0.any_load(&Field::is_v6)
+    }
+
     /// The condition, compiled.
     pub fn filter(&self) -> Filter {
         Filter(Choice::new([(self.clone(), Some(0))]))

@@ -318,6 +318,15 @@ pub fn run(class: &ElementClass, config: &str, network: u8, frames: &[&[u8]]) ->
     batch
 }
 
+/// What a configuration, which is right, is warned about.
+///
+/// # Panics
+/// Where it is wrong.
+pub fn warnings(text: &str) -> Vec<String> {
+    let plan = Plan::read("test", text, ELEMENTS).expect("a configuration");
+    plan.warnings().iter().map(|report| report.message.clone()).collect()
+}
+
 /// Errors of wrong arguments.
 ///
 /// # Panics

@@ -1,8 +1,8 @@
 //! Sorts frames by patterns over their bytes: `Classifier(12/0806 20/0001, 12/0800, -)`.
 //!
 //! Source: Click's `Classifier`. A frame leaves by the output of the first pattern that takes it, and is dropped when
-//! none does. A pattern is a list of `OFFSET/VALUE%MASK`, with hexadecimal values, or `-` for all. Patterns that no frame
-//! can match are reported.
+//! none does. A pattern is a list of `OFFSET/VALUE%MASK`, with hexadecimal values, or `-` for all. Outputs that no
+//! frame leaves by are reported.
 //!
 //! Handlers `config` and `patternN` change the patterns while packets are sorted: all of them, or none where one is wrong.
 //!
@@ -10,7 +10,7 @@
 
 use fingerpost_route::Reader;
 
-use super::sorting::{Sorting, one_per_output};
+use super::sorting::{Sorting, one_per_output, warn_of_unused};
 use crate::element::router::ether_input::AHEAD;
 use crate::filter::{Pattern, Patterns};
 use crate::frame::{Batch, DropReason};
@@ -27,23 +27,9 @@ pub(crate) const CLASS: ElementClass = ElementClass {
 
 fn read(args: &mut Args<'_>, outputs: u32) -> Result<Sorting<Patterns>, ConfigError> {
     let (patterns, texts) = one_per_output(args, outputs, Pattern::parse)?;
-    for number in unmatched(&patterns) {
-        args.warn_all(&format!("pattern {number} matches no packets"));
-    }
+    warn_of_unused(args, patterns.len(), || Patterns::listing(&patterns));
     let choice = Patterns::new(patterns.iter().cloned());
     Ok(Sorting::new(texts, choice, move || Patterns::listing(&patterns)))
-}
-
-/// Most patterns of which those are searched for that match nothing.
-const SEARCHED: usize = 64;
-
-/// Patterns that no packet comes to, or that contradict themselves; none without the listing of feature `click`.
-fn unmatched(patterns: &[Pattern]) -> Vec<usize> {
-    let is_short = patterns.len() <= SEARCHED;
-    let listing = if is_short { Patterns::listing(patterns) } else { String::new() };
-    // Too long a program is none.
-    let known = if listing.contains("safe length") { patterns.len() } else { 0 };
-    (0..known).filter(|number| !listing.contains(&format!("->[{number}]"))).collect()
 }
 
 struct Classifier {
@@ -90,14 +76,21 @@ mod tests {
 
     #[cfg(feature = "click")]
     #[test]
-    fn patterns_that_match_nothing_are_found() {
-        let found = |texts: &[&str]| {
-            let parsed = texts.iter().map(|text| Pattern::parse(text).expect("a pattern"));
-            unmatched(&parsed.collect::<Vec<_>>())
+    fn outputs_that_no_packet_leaves_by_are_reported() {
+        let warned = |patterns: &[&str]| {
+            let outputs: Vec<_> =
+                (0..patterns.len()).map(|n| format!("c [{n}] -> Discard;")).collect();
+            let text =
+                format!("Idle -> c :: Classifier({}); {}", patterns.join(", "), outputs.concat());
+            crate::testing::warnings(&text)
         };
-        assert_eq!(found(&["12/0806", "12/0806 20/0002", "12/0800 12/0806", "12/0800"]), [1, 2]);
-        assert_eq!(found(&["-", "0/01"]), [1]);
-        assert!(found(&["12/0806 20/0001", "12/0806 20/0002", "12/0800", "-"]).is_empty());
+        let output = |number| format!("`c` (Classifier): output {number} matches no packets");
+        assert_eq!(
+            warned(&["12/0806", "12/0806 20/0002", "12/0800 12/0806", "12/0800"]),
+            [output(1), output(2)]
+        );
+        assert_eq!(warned(&["-", "0/01"]), [output(1)]);
+        assert!(warned(&["12/0806 20/0001", "12/0806 20/0002", "12/0800", "-"]).is_empty());
     }
 
     #[test]

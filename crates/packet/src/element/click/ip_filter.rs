@@ -4,13 +4,14 @@
 //! Source: Click's elements of these names. A packet is sorted by the first expression that takes it, and dropped when
 //! none does. The language is Click's; it is for both families, so that `IP6Classifier` and `IP6Filter` are not needed.
 //!
-//! Handlers change the expressions as those of `Classifier` do.
+//! Handlers change the expressions as those of `Classifier` do. Outputs of an `IPClassifier` that no packet leaves by are
+//! reported, where its expressions have no address of IPv6.
 //!
 //! Cost: a load for each field that the expressions read, up to the first that holds.
 
 use fingerpost_route::Reader;
 
-use super::sorting::{Sorting, one_per_output, patterns};
+use super::sorting::{Sorting, one_per_output, patterns, warn_of_unused};
 use crate::filter::{Action, Choice, Condition, Entry};
 use crate::frame::wire::ETHER_BYTES;
 use crate::frame::{Batch, DropReason};
@@ -31,7 +32,11 @@ pub(crate) const FILTER: ElementClass = ElementClass {
 
 fn classifier(args: &mut Args<'_>, outputs: u32) -> Result<Sorting<Choice>, ConfigError> {
     let (conditions, texts) = one_per_output(args, outputs, Condition::parse)?;
-    let conditions = conditions.into_iter().zip((0..u16::MAX).map(Some)).collect();
+    let conditions: Vec<_> = conditions.into_iter().zip((0..u16::MAX).map(Some)).collect();
+    // In a listing words of IPv6 headers are those of IPv4 headers that lie there.
+    if !conditions.iter().any(|(condition, _)| condition.reads_v6()) {
+        warn_of_unused(args, conditions.len(), || Choice::listing(&conditions, outputs));
+    }
     Ok(sorting(texts, conditions, outputs))
 }
 
@@ -150,6 +155,27 @@ mod tests {
         assert_eq!(sorted(&text), ("aab".into(), 1));
         let plan = Plan::read("a", &text, crate::ELEMENTS).unwrap();
         assert!(plan.warnings()[0].message.contains("`deny` drops packets"));
+    }
+
+    #[cfg(feature = "click")]
+    #[test]
+    fn outputs_that_no_packet_leaves_by_are_reported() {
+        let warned = |class: &str, patterns: &[&str]| {
+            let outputs: Vec<_> =
+                (0..patterns.len()).map(|n| format!("c [{n}] -> Discard;")).collect();
+            let text =
+                format!("Idle -> c :: {class}({}); {}", patterns.join(", "), outputs.concat());
+            crate::testing::warnings(&text)
+        };
+        let output = |number| format!("`c` (IPClassifier): output {number} matches no packets");
+        assert_eq!(
+            warned("IPClassifier", &["tcp", "tcp dst port 80", "udp and tcp", "-"]),
+            [output(1), output(2)]
+        );
+        assert!(warned("IPClassifier", &["tcp dst port 80", "tcp", "udp", "-"]).is_empty());
+        // The second byte of this address lies where the protocol of IPv4 does.
+        assert!(warned("IPClassifier", &["tcp", "src 2a06:98c0::/29", "-"]).is_empty());
+        assert!(warned("IPFilter", &["0 all", "1 tcp"]).is_empty(), "as in Click");
     }
 
     #[test]

@@ -136,6 +136,29 @@ pub(super) fn patterns<T>(
     Ok((patterns.into_iter().collect::<Result<_, _>>()?, texts))
 }
 
+/// Most patterns of which those are searched for that match nothing.
+#[cfg(feature = "click")]
+const SEARCHED: usize = 64;
+
+/// Warns of the outputs of so many patterns that no packet leaves by: what earlier patterns take, and what contradicts
+/// itself, is not in the listing.
+#[cfg(feature = "click")]
+pub(super) fn warn_of_unused(
+    args: &mut Args<'_>,
+    patterns: usize,
+    listing: impl FnOnce() -> String,
+) {
+    let listing = if patterns <= SEARCHED { listing() } else { String::new() };
+    // Too long a program is none.
+    let known = if listing.contains("safe length") { patterns } else { 0 };
+    for number in (0..known).filter(|number| !listing.contains(&format!("->[{number}]"))) {
+        args.warn_all(&format!("output {number} matches no packets"));
+    }
+}
+
+#[cfg(not(feature = "click"))]
+pub(super) fn warn_of_unused(_: &mut Args<'_>, _: usize, _: impl FnOnce() -> String) {}
+
 /// Reads all arguments as patterns, of which each output has one.
 pub(super) fn one_per_output<T>(
     args: &mut Args<'_>,

@@ -32,6 +32,8 @@ pub struct Handler {
     name: Cow<'static, str>,
     read: Option<Reader>,
     write: Option<Write>,
+    /// What a write does to packets is done in the next turn of its element.
+    lags: bool,
 }
 
 #[derive(Clone)]
@@ -45,7 +47,7 @@ enum Reader {
 impl Handler {
     /// One that gives a text.
     pub fn read(name: &'static str, read: impl Fn() -> String + Send + Sync + 'static) -> Self {
-        Self { name: name.into(), read: Some(Reader::Plain(Arc::new(read))), write: None }
+        Self::of(name, Some(Reader::Plain(Arc::new(read))), None)
     }
 
     /// One that answers a parameter, empty where none was given, or returns what is wrong with it.
@@ -53,7 +55,7 @@ impl Handler {
         name: &'static str,
         read: impl Fn(&str) -> Result<String, String> + Send + Sync + 'static,
     ) -> Self {
-        Self { name: name.into(), read: Some(Reader::With(Arc::new(read))), write: None }
+        Self::of(name, Some(Reader::With(Arc::new(read))), None)
     }
 
     /// One that takes a text, or returns what is wrong with it; then nothing has changed.
@@ -69,7 +71,7 @@ impl Handler {
         name: &'static str,
         write: impl Fn(&str) -> Result<Warnings, String> + Send + Sync + 'static,
     ) -> Self {
-        Self { name: name.into(), read: None, write: Some(Arc::new(move |_, text, _| write(text))) }
+        Self::of(name, None, Some(Arc::new(move |_, text, _| write(text))))
     }
 
     /// One that takes a text which may name files or devices, and what of these whoever writes it may have opened.
@@ -80,7 +82,11 @@ impl Handler {
         let write = move |_: &str, text: &str, policy: &OpenPolicy| {
             write(text, policy).map(|()| Warnings::new())
         };
-        Self { name: name.into(), read: None, write: Some(Arc::new(write)) }
+        Self::of(name, None, Some(Arc::new(write)))
+    }
+
+    fn of(name: &'static str, read: Option<Reader>, write: Option<Write>) -> Self {
+        Self { name: name.into(), read, write, lags: false }
     }
 
     /// Handler for every name that no other handler has; both functions receive the name, without its element's.
@@ -89,13 +95,23 @@ impl Handler {
         read: impl Fn(&str, &str) -> Result<String, String> + Send + Sync + 'static,
         write: impl Fn(&str, &str) -> Result<(), String> + Send + Sync + 'static,
     ) -> Self {
-        let own = |name: &str| name.rsplit_once('.').map_or(name, |(_, own)| own).to_owned();
-        let read = move |name: &str, text: &str| read(&own(name), text);
         let write = move |name: &str, text: &str, _: &OpenPolicy| {
-            write(&own(name), text).map(|()| Warnings::new())
+            write(name, text).map(|()| Warnings::new())
         };
-        let (read, write) = (Some(Reader::Named(Arc::new(read))), Some(Arc::new(write) as Write));
-        Self { name: ANY.into(), read, write }
+        Self::of(ANY, Some(Reader::Named(Arc::new(read))), Some(Arc::new(write)))
+    }
+
+    /// This one, whose writes change packets in the next turn of its element: a script waits for that.
+    #[cfg(feature = "click")]
+    #[must_use]
+    pub(crate) fn lagging(self) -> Self {
+        Self { lags: true, ..self }
+    }
+
+    /// Whether what a write does to packets is done in the next turn of its element.
+    #[cfg(feature = "click")]
+    pub(crate) fn lags(&self) -> bool {
+        self.lags
     }
 
     /// This one, by a name that a configuration gives.
@@ -107,7 +123,12 @@ impl Handler {
 
     /// This one, and where it cannot be read or written, `other`.
     fn or(self, other: Self) -> Self {
-        Self { name: self.name, read: self.read.or(other.read), write: self.write.or(other.write) }
+        Self {
+            name: self.name,
+            read: self.read.or(other.read),
+            write: self.write.or(other.write),
+            lags: self.lags || other.lags,
+        }
     }
 
     /// Its name within its element.
@@ -127,11 +148,18 @@ impl Handler {
 
     /// Reads it; `name` is what an error calls it.
     pub(crate) fn call_read(&self, name: &str, parameter: &str) -> Result<String, HandlerError> {
+        self.call_read_of(own_name(name), name, parameter)
+    }
+
+    /// Reads it by its name within its element; `name` is what an error calls it.
+    fn call_read_of(&self, own: &str, name: &str, parameter: &str) -> Result<String, HandlerError> {
+        #[cfg(not(feature = "click"))]
+        let _ = own;
         match &self.read {
             None => Err(HandlerError::WriteOnly(name.to_owned())),
             Some(Reader::With(read)) => read(parameter).map_err(HandlerError::Failed),
             #[cfg(feature = "click")]
-            Some(Reader::Named(read)) => read(name, parameter).map_err(HandlerError::Failed),
+            Some(Reader::Named(read)) => read(own, parameter).map_err(HandlerError::Failed),
             Some(Reader::Plain(read)) if parameter.is_empty() => Ok(read()),
             Some(Reader::Plain(_)) => Err(HandlerError::NoParameter(name.to_owned())),
         }
@@ -144,9 +172,20 @@ impl Handler {
         text: &str,
         policy: &OpenPolicy,
     ) -> Result<Warnings, HandlerError> {
+        self.call_write_of(own_name(name), name, text, policy)
+    }
+
+    /// Writes to it by its name within its element; `name` is what an error calls it.
+    fn call_write_of(
+        &self,
+        own: &str,
+        name: &str,
+        text: &str,
+        policy: &OpenPolicy,
+    ) -> Result<Warnings, HandlerError> {
         match &self.write {
             None => Err(HandlerError::ReadOnly(name.to_owned())),
-            Some(write) => write(name, text, policy).map_err(HandlerError::Failed),
+            Some(write) => write(own, text, policy).map_err(HandlerError::Failed),
         }
     }
 
@@ -157,6 +196,11 @@ impl Handler {
             _ => "r",
         }
     }
+}
+
+/// Name of a handler within its element: names of elements have no dot.
+fn own_name(name: &str) -> &str {
+    name.split_once('.').map_or(name, |(_, own)| own)
 }
 
 impl fmt::Debug for Handler {
@@ -248,7 +292,7 @@ impl Handlers {
     /// # Errors
     /// There is no such element or handler.
     pub fn find(&self, name: &str) -> Result<&Handler, HandlerError> {
-        let (handlers, own) = match name.rsplit_once('.') {
+        let (handlers, own) = match name.split_once('.') {
             None => (&self.global, name),
             Some(("" | "0", own)) => (&self.global, own),
             Some((element, own)) => {

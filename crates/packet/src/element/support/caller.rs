@@ -63,7 +63,7 @@ impl Caller {
         }
         Err(match missing {
             Some(HandlerError::NoElement(_)) => {
-                HandlerError::NoElement(name.rsplit_once('.').map_or(name, |(e, _)| e).to_owned())
+                HandlerError::NoElement(name.split_once('.').map_or(name, |(e, _)| e).to_owned())
             }
             _ => none(),
         })

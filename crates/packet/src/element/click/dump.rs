@@ -5,8 +5,9 @@
 //! packets come at the intervals of their records, otherwise as fast as they can be read, while `ACTIVE` is true. Where
 //! annotations are known, a packet has the time of its record. Packets leave from the time `START` on, or from
 //! `START_AFTER` after the first record on, until the time `END`, until `END_AFTER` after the first record or `INTERVAL`
-//! after the first packet that left; `FILEPOS` is the place in the file of the first record that is looked at, and `SAMPLE` the part of
-//! the packets that leave ([`super::only::dump_window`]). The kind of packets in a new file is that of `ENCAP` or that
+//! after the first packet that left; `FILEPOS` is the place in the file of the first record that is looked at, which handler
+//! `filepos` changes ([`super::only::dump_seek`]), and `SAMPLE` the part of the packets that leave
+//! ([`super::only::dump_window`]). The kind of packets in a new file is that of `ENCAP` or that
 //! of the `FromDump` that `USE_ENCAP_FROM` names ([`super::only::dump_encap`]). With `FORCE_IP true` packets without an
 //! IPv4 header leave by output 1, or are dropped, and the header of the others is marked. Each packet is in the file of
 //! `ToDump` at once, of longer ones `SNAPLEN` bytes: 2,000 without it, all with 0. Differs: what is no
@@ -22,9 +23,11 @@ use std::time::Duration;
 #[cfg(feature = "click")]
 use super::only::dump_encap::{ETHER, Encap, Source};
 #[cfg(feature = "click")]
+use super::only::dump_seek::Sought;
+#[cfg(feature = "click")]
 use super::only::dump_window::{Fate, Window};
 use crate::device::pcap::{Form, Pcap};
-use crate::element::support::plain::Opened;
+use crate::element::support::plain::{Opened, Plain};
 use crate::element::support::setting::Setting;
 use crate::element::support::stop::{self, EndCall, Stop};
 use crate::frame::counters::{Count, PerWorker};
@@ -42,10 +45,10 @@ pub(crate) const FROM: ElementClass = ElementClass {
     summary: "the packets of a capture file, a burst a round",
     configure: |setup| {
         let file = setup.args.positional_arg("FILENAME");
+        let timing = setup.args.optional("TIMING");
         let stop = setup.args.keyword("STOP");
         let burst = setup.args.keyword("BURST");
         let special = setup.args.keyword("SPECIAL");
-        let timing = setup.args.keyword("TIMING");
         let active = setup.args.keyword("ACTIVE");
         let call = EndCall::read(setup);
         let chosen = Chosen::read(setup);
@@ -54,29 +57,34 @@ pub(crate) const FROM: ElementClass = ElementClass {
         let name: String = setup.args.read(&file, "FILENAME")?;
         let stop = stop?.unwrap_or(false).then(|| setup.ending.clone());
         let burst: usize = burst?.unwrap_or(32);
-        let (reader, bytes) = open(setup, &file, special?.unwrap_or(false))?;
-        let chosen = chosen.of_file(setup, &reader);
+        let special = special?.unwrap_or(false) || setup.policy.is_special(&name);
+        let (reader, bytes) = open(setup, &file, special)?;
+        let chosen = chosen.of_file(&reader);
         let reader = Mutex::new(reader);
         let counts = setup.keep::<PerWorker<Count>>();
         let (timing, active) = (timing?.unwrap_or(false), Setting::new(active?.unwrap_or(true)));
         let again = Arc::new(AtomicBool::new(false));
         let (each, anew, shown) = (active.clone(), again.clone(), counts.clone());
         let (ends, picked) = (call.is_some(), chosen.clone());
-        let made = Made::new(move |instance| FromDump {
-            reader: match instance.is_dry_run() {
+        let made = Made::new(move |instance| {
+            let reader = match instance.is_dry_run() {
                 true => None,
                 false => reader.lock().unwrap_or_else(PoisonError::into_inner).take(),
-            },
-            stop: Stop::new(stop.clone()).calling(call.clone()),
-            ends,
-            burst,
-            active: each.clone(),
-            timing,
-            began: None,
-            again: anew.clone(),
-            due_ns: 0,
-            count: counts.add(instance),
-            chosen: picked.clone(),
+            };
+            let chosen = picked.of_instance(reader.is_some());
+            FromDump {
+                reader,
+                stop: Stop::new(stop.clone()).calling(call.clone()),
+                ends,
+                burst: if chosen.gives_singly() { 1 } else { burst },
+                active: each.clone(),
+                timing,
+                began: None,
+                again: anew.clone(),
+                due_ns: 0,
+                count: counts.add(instance),
+                chosen,
+            }
         });
         let (base, reset) = (Arc::new(Count::default()), shown.clone());
         let since = base.clone();
@@ -87,17 +95,20 @@ pub(crate) const FROM: ElementClass = ElementClass {
             }))
             .command("reset_counts", move || base.add(reset.sum(Count::read) - base.read()))
             // Relaxed: nothing else depends on it.
-            .command("reset_timing", move || again.store(true, Relaxed))
-            .handler(Handler::read("filename", move || name.clone()))
-            .handler(Handler::read("filesize", move || {
-                bytes.map_or_else(|| "-".to_owned(), |bytes| bytes.to_string())
-            }));
+            .command("reset_timing", move || again.store(true, Relaxed));
+        let made = chosen.seeking(made, setup, (name.clone(), special));
+        let made =
+            made.handler(Handler::read("filename", move || name.clone()))
+                .handler(Handler::read("filesize", move || {
+                    bytes.map_or_else(|| "-".to_owned(), |bytes| bytes.to_string())
+                }));
         let made = stop::handled(made, setup, &active);
         Ok(active.handled(chosen.handled(made, &active), "active"))
     },
 };
 
-/// What is to be read, and its size; `None` where the configuration is only checked and it is no regular file.
+/// What is to be read, and its size; `None` where the configuration is only checked and it is no regular file. A
+/// compressed file has no size that is known.
 fn open(
     setup: &mut Setup<'_>,
     arg: &Arg<'_>,
@@ -111,6 +122,7 @@ fn open(
     let read = opened.and_then(|opened| {
         let bytes = opened.bytes();
         let plain = opened.plain(&name).map_err(|error| error.to_string())?;
+        let bytes = bytes.filter(|_| !plain.as_ref().is_some_and(Plain::is_compressed));
         let read = plain.map(|plain| Pcap::reading(&name, plain, is_known)).transpose();
         Ok((read.map_err(|error| error.to_string())?, bytes))
     });
@@ -135,6 +147,10 @@ struct Chosen {
     force_ip: bool,
     encap: Encap,
     others: Exit,
+    /// What others want of it.
+    source: Arc<Source>,
+    /// Another place to read from; `None` where nothing is read.
+    sought: Option<Sought>,
 }
 
 #[cfg(feature = "click")]
@@ -143,47 +159,79 @@ impl Chosen {
         let window = Window::read(setup);
         let force_ip = setup.args.keyword("FORCE_IP")?.unwrap_or(false);
         let others = setup.exit(1, DropReason::Unmatched);
-        Ok(Self { window: window?, force_ip, encap: ETHER, others })
+        let number = setup.number();
+        let (source, sought) = (setup.shared::<Source>(number), Some(Sought::default()));
+        Ok(Self { window: window?, force_ip, encap: ETHER, others, source, sought })
     }
 
     /// The choice for a file, by the link type of its packets.
-    fn of_file(mut self, setup: &mut Setup<'_>, file: &Option<Pcap>) -> Self {
+    fn of_file(mut self, file: &Option<Pcap>) -> Self {
         let known = file.as_ref().and_then(Pcap::link).and_then(Encap::of_link);
         self.encap = known.unwrap_or(self.encap);
-        let number = setup.number();
         // It is set once for each element.
-        let _ = setup.shared::<Source>(number).0.set(self.encap);
+        let _ = self.source.encap.set(self.encap);
         self
+    }
+
+    /// The choice of an instance, which reads the file or does not.
+    fn of_instance(&self, reads: bool) -> Self {
+        Self { sought: self.sought.clone().filter(|_| reads), ..self.clone() }
+    }
+
+    /// Whether packets leave one at a time.
+    fn gives_singly(&self) -> bool {
+        self.source.gives_singly()
+    }
+
+    /// A reader of the place that a handler was given, where there is one.
+    fn sought(&mut self) -> Option<Pcap> {
+        let (at, reader) = self.sought.as_ref()?.take()?;
+        self.window.seek(at);
+        Some(reader)
+    }
+
+    /// Adds the handler that changes the place, for a file of this name, which may be no regular one.
+    fn seeking(&self, made: Made, setup: &Setup<'_>, file: (String, bool)) -> Made {
+        match &self.sought {
+            Some(sought) => sought.handled(made, file, setup.policy.clone()),
+            None => made,
+        }
     }
 
     fn fate(&mut self, time: Duration, bytes: usize) -> Fate {
         self.window.fate(time, bytes)
     }
 
-    fn sort(&self, batch: &mut Batch) {
+    /// Sorts packets; how many leave by output 0.
+    fn sort(&self, batch: &mut Batch) -> u64 {
+        let mut first = batch.len() as u64;
         if !self.force_ip {
-            return;
+            return first;
         }
         for i in 0..batch.len() {
             match self.encap.network(batch.bytes(i)) {
                 Some(network) => batch.meta_mut()[i].network = network,
-                None => self.others.take(batch, i),
+                None => {
+                    self.others.take(batch, i);
+                    first -= 1;
+                }
             }
         }
+        first
     }
 
     /// Does so with packets that were pulled: those from number `first` on.
-    fn sort_pulled(&self, into: &mut Batch, first: usize, cx: &mut Context<'_>) {
-        if !self.force_ip {
-            return;
-        }
-        for i in first..into.len() {
-            match self.encap.network(into.bytes(i)) {
-                Some(network) => into.meta_mut()[i].network = network,
-                None => self.others.emit(into.take(i), cx),
+    fn sort_pulled(&self, into: &mut Batch, first: usize, cx: &mut Context<'_>) -> u64 {
+        if self.force_ip {
+            for i in first..into.len() {
+                match self.encap.network(into.bytes(i)) {
+                    Some(network) => into.meta_mut()[i].network = network,
+                    None => self.others.emit(into.take(i), cx),
+                }
             }
+            into.close_up(|_, _| {});
         }
-        into.close_up(|_, _| {});
+        (into.len() - first) as u64
     }
 
     fn handled(&self, made: Made, active: &Setting<bool>) -> Made {
@@ -212,17 +260,37 @@ impl Chosen {
         Ok(Self)
     }
 
-    fn of_file(self, _: &mut Setup<'_>, _: &Option<Pcap>) -> Self {
+    fn of_file(self, _: &Option<Pcap>) -> Self {
         self
+    }
+
+    fn of_instance(&self, _: bool) -> Self {
+        Self
+    }
+
+    fn gives_singly(&self) -> bool {
+        false
+    }
+
+    fn sought(&mut self) -> Option<Pcap> {
+        None
+    }
+
+    fn seeking(&self, made: Made, _: &Setup<'_>, _: (String, bool)) -> Made {
+        made
     }
 
     fn fate(&mut self, _: Duration, _: usize) -> Fate {
         Fate::Leaves
     }
 
-    fn sort(&self, _: &mut Batch) {}
+    fn sort(&self, batch: &mut Batch) -> u64 {
+        batch.len() as u64
+    }
 
-    fn sort_pulled(&self, _: &mut Batch, _: usize, _: &mut Context<'_>) {}
+    fn sort_pulled(&self, into: &mut Batch, first: usize, _: &mut Context<'_>) -> u64 {
+        (into.len() - first) as u64
+    }
 
     fn handled(&self, made: Made, _: &Setting<bool>) -> Made {
         made
@@ -314,7 +382,7 @@ impl Link {
     fn number(&self) -> u32 {
         match self {
             Self::Given(encap) => encap.link,
-            Self::Of(source) => source.0.get().unwrap_or(&ETHER).link,
+            Self::Of(source) => source.encap.get().unwrap_or(&ETHER).link,
         }
     }
 }
@@ -358,6 +426,10 @@ struct FromDump {
 impl FromDump {
     /// Reads what is due, as far as there is room and there are frames.
     fn fill(&mut self, into: &mut Batch, cx: &mut Context<'_>) {
+        if let Some(reader) = self.chosen.sought() {
+            self.reader = Some(reader);
+            self.stop.reset();
+        }
         if self.reader.is_none() || !self.active.get() {
             return;
         }
@@ -368,7 +440,6 @@ impl FromDump {
         into.set_limit(before + room);
         let came = (into.len() - before) as u64;
         cx.counters.packets_in.add(came);
-        self.count.add(came);
         if !more {
             self.reader = None;
             self.stop.request();
@@ -442,13 +513,13 @@ impl Element for FromDump {
         batch.set_limit(self.burst.min(BATCH));
         self.fill(batch, cx);
         batch.set_limit(BATCH);
-        self.chosen.sort(batch);
+        self.count.add(self.chosen.sort(batch));
     }
 
     fn pull(&mut self, _: u16, into: &mut Batch, _: &mut dyn Inputs, cx: &mut Context<'_>) {
         let first = into.len();
         self.fill(into, cx);
-        self.chosen.sort_pulled(into, first, cx);
+        self.count.add(self.chosen.sort_pulled(into, first, cx));
     }
 
     fn keeps_time(&self) -> bool {
@@ -632,7 +703,73 @@ mod tests {
         assert_eq!((rig.poll().len(), rig.read("f.active")), (2, "false".into()));
         rig.write("f.active", "true");
         assert_eq!((rig.poll().len(), rig.read("f.count")), (1, "3".into()));
+        let text = format!("f :: FromDump({file}, END 1002, ACTIVE false) -> ToDevice(x)");
+        let mut rig = Rig::new(&World::new(), &text);
+        assert!(rig.poll().is_empty());
+        rig.write("f.extend_interval", "1");
+        assert_eq!((rig.poll().len(), rig.read("f.active")), (3, "false".into()));
         std::fs::remove_file(file).unwrap();
+    }
+
+    #[cfg(feature = "click")]
+    #[test]
+    fn a_file_is_read_on_from_another_place() {
+        let file = capture("seek", &[0, 1000, 2000, 3000]);
+        let plan = |more: &str| format!("f :: FromDump({file}{more}, false) -> ToDevice(x)");
+        let sent = |rig: &mut Rig, place: &str| {
+            rig.write("f.filepos", place);
+            let sent = rig.poll().len();
+            (sent, rig.read("f.packet_filepos"))
+        };
+        let mut rig = Rig::new(&World::new(), &plan(""));
+        assert_eq!((rig.poll().len(), rig.read("f.filesize")), (4, "168".into()));
+        assert_eq!(sent(&mut rig, "96"), (2, "132".into()), "the end was reached before");
+        assert_eq!(sent(&mut rig, "168").0, 0);
+        for (place, words) in [("x", "must be file offset"), ("169", "range"), ("23", "range")] {
+            let refused = rig.handlers.write("f.filepos", place).unwrap_err().to_string();
+            assert!(refused.contains(words), "{refused}");
+        }
+        let status = std::process::Command::new("gzip").arg("-f").arg(&file).status();
+        if !status.is_ok_and(|status| status.success()) {
+            return println!("skipped: needs gzip");
+        }
+        let mut rig = Rig::new(&World::new(), &plan(".gz"));
+        assert_eq!(rig.read("f.filesize"), "-", "it is not known");
+        assert_eq!(sent(&mut rig, "60"), (3, "132".into()));
+        assert!(rig.handlers.write("f.filepos", "169").is_err());
+        std::fs::remove_file(format!("{file}.gz")).unwrap();
+    }
+
+    #[cfg(feature = "click")]
+    #[test]
+    fn places_of_flows_in_their_file_are_listed() {
+        let (file, trace) = (capture("flows", &[]), capture("trace", &[]));
+        let frame = |port| {
+            crate::testing::frame_v4("10.0.0.1", "10.0.0.2", 64, 17, &[0, port, 0, 9, 0, 8, 0, 0])
+        };
+        let to = format!("FromDevice(a) -> SetTimestamp(5) -> ToDump({file})");
+        let [one, other] = [frame(5), frame(6)];
+        Rig::new(&World::new(), &to).receive("a", &[&one, &one, &other]);
+        let text = format!(
+            "f :: FromDump({file}, FORCE_IP true) -> AggregateIPFlows(TRACEINFO {trace}, SOURCE f) -> ToDevice(x)"
+        );
+        let mut rig = Rig::new(&World::new(), &text);
+        let sent: Vec<_> = (0..4).map(|_| rig.poll().len()).collect();
+        rig.graph.stop(&mut rig.bench.round());
+        let lines = std::fs::read_to_string(&trace).unwrap();
+        for file in [&file, &trace] {
+            std::fs::remove_file(file).unwrap();
+        }
+        assert_eq!(sent, [1, 1, 1, 0], "one at a time");
+        assert!(lines.contains(&format!("\n<trace file='{file}'>\n")), "{lines}");
+        assert!(lines.contains("sport='5'") && lines.contains("filepos='24'>"), "{lines}");
+        assert!(lines.contains(&format!("filepos='{}'>", 24 + 2 * (16 + one.len()))), "{lines}");
+        let reported = crate::graph::Plan::read(
+            "a",
+            "FromDevice(a) -> AggregateIPFlows(SOURCE none) -> ToDevice(x)",
+            crate::ELEMENTS,
+        );
+        assert!(reported.unwrap_err().to_string().contains("there is no element `none`"));
     }
 
     #[test]
@@ -687,7 +824,7 @@ mod tests {
         let mut rig = Rig::new(&World::new(), &text);
         let sent = rig.poll();
         assert_eq!((sent.len(), sent[0].0.as_str(), sent[0].1.len()), (1, "other", 40));
-        assert_eq!([rig.read("f.encap"), rig.read("t.count")], ["IP", "1"]);
+        assert_eq!(["f.encap", "f.count", "t.count"].map(|name| rig.read(name)), ["IP", "1", "1"]);
         let bytes = std::fs::read(&copy).unwrap();
         // The bytes that it lacks are counted.
         assert_eq!((bytes[20], usize::from(bytes[36])), (101, ip.len()));

@@ -35,7 +35,8 @@ fn classifier(args: &mut Args<'_>, outputs: u32) -> Result<Sorting<Choice>, Conf
     let conditions: Vec<_> = conditions.into_iter().zip((0..u16::MAX).map(Some)).collect();
     // In a listing words of IPv6 headers are those of IPv4 headers that lie there.
     if !conditions.iter().any(|(condition, _)| condition.reads_v6()) {
-        warn_of_unused(args, conditions.len(), || Choice::listing(&conditions, outputs));
+        let unmatched = u16::try_from(outputs).unwrap_or(u16::MAX);
+        warn_of_unused(args, conditions.len(), || Choice::listing(&conditions, unmatched));
     }
     Ok(sorting(texts, conditions, outputs))
 }

@@ -35,25 +35,44 @@ impl Opened {
         metadata.is_file().then(|| metadata.len())
     }
 
-    /// Reader of the plain bytes; `name` is for messages.
+    /// The plain bytes; `name` is for messages.
     ///
     /// # Errors
     /// The first bytes cannot be read.
-    pub(crate) fn plain(self, name: &str) -> Result<Option<Box<dyn Read + Send>>, SourceError> {
+    pub(crate) fn plain(self, name: &str) -> Result<Option<Plain>, SourceError> {
         let Some(file) = self.file else { return Ok(None) };
-        let plain: Box<dyn Read + Send> = match self.special {
-            true => Box::new(file),
-            false => Box::new(Plain(Decoded::new(name, Box::new(file))?)),
-        };
-        Ok(Some(plain))
+        if self.special { Ok(Some(Plain::Stored(file))) } else { Plain::of(name, file).map(Some) }
     }
 }
 
-/// Reader of a file that may be compressed.
-struct Plain(Decoded);
+/// Reader of the plain bytes of a file.
+pub(crate) enum Plain {
+    /// As the file has them.
+    Stored(File),
+    /// Of a file that may be compressed.
+    Decoded(Decoded),
+}
+
+impl Plain {
+    /// Those of a file that may be compressed; `name` is for messages.
+    ///
+    /// # Errors
+    /// The first bytes cannot be read.
+    pub(crate) fn of(name: &str, file: File) -> Result<Self, SourceError> {
+        Ok(Self::Decoded(Decoded::new(name, Box::new(file))?))
+    }
+
+    /// Whether the file is compressed.
+    pub(crate) fn is_compressed(&self) -> bool {
+        matches!(self, Self::Decoded(decoded) if decoded.kind().is_some())
+    }
+}
 
 impl Read for Plain {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        self.0.read_some(into).map_err(io::Error::other)
+        match self {
+            Self::Stored(file) => file.read(into),
+            Self::Decoded(decoded) => decoded.read_some(into).map_err(io::Error::other),
+        }
     }
 }

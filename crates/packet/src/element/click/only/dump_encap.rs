@@ -3,6 +3,7 @@
 //! Source: Click's `ToDump` and `FromDump`; the numbers are those of libpcap (`LINKTYPE_...`).
 
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::frame::wire::Ip4;
 use crate::frame::wire::ether::TYPE_IP4;
@@ -83,9 +84,27 @@ impl Encap {
     }
 }
 
-/// Kind of the packets of one `FromDump`, for `ToDump(USE_ENCAP_FROM)`.
+/// What one `FromDump` shares with elements that name it.
 #[derive(Default)]
-pub(crate) struct Source(pub(crate) OnceLock<Encap>);
+pub(crate) struct Source {
+    /// Kind of its packets, for `ToDump(USE_ENCAP_FROM)`.
+    pub(crate) encap: OnceLock<Encap>,
+    /// Packets leave one at a time.
+    singly: AtomicBool,
+}
+
+// Relaxed, in both: it is set before any packet leaves.
+impl Source {
+    /// Lets packets leave one at a time, for who reads the place of each by a handler.
+    pub(crate) fn give_singly(&self) {
+        self.singly.store(true, Relaxed);
+    }
+
+    /// Whether packets leave one at a time.
+    pub(crate) fn gives_singly(&self) -> bool {
+        self.singly.load(Relaxed)
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -47,7 +47,7 @@ pub(crate) struct Window {
 }
 
 /// Bytes before the first record, and those of a record before its packet.
-const FILE_HEADER: u64 = 24;
+pub(super) const FILE_HEADER: u64 = 24;
 const RECORD_HEADER: u64 = 16;
 
 impl Window {
@@ -111,6 +111,12 @@ impl Window {
         Fate::Leaves
     }
 
+    /// The next record is the one at this place.
+    pub(crate) fn seek(&mut self, at: u64) {
+        self.from = 0;
+        self.shared.next.store(at, Relaxed);
+    }
+
     /// Adds the handlers.
     pub(crate) fn handled(&self, made: Made, active: &Setting<bool>) -> Made {
         let [next, last, extend] = [(); 3].map(|()| self.shared.clone());
@@ -124,9 +130,8 @@ impl Window {
                 let end = extend.end.load(Relaxed);
                 if end != i64::MAX {
                     extend.end.store(end.saturating_add(by), Relaxed);
-                    if !extend.armed.swap(true, Relaxed) {
-                        active.set(true);
-                    }
+                    extend.armed.store(true, Relaxed);
+                    active.set(true);
                 }
                 Ok(())
             }))

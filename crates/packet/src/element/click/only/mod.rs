@@ -22,6 +22,7 @@ pub(crate) mod crc;
 pub(crate) mod device;
 pub(crate) mod drr_sched;
 pub(crate) mod dump_encap;
+pub(crate) mod dump_seek;
 pub(crate) mod dump_window;
 pub(crate) mod each;
 pub(crate) mod encap;

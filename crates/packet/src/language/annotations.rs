@@ -1,6 +1,7 @@
 //! Names of annotations: `AnnotationInfo(MARK 4 1, CHECK_OVERLAP MARK PAINT)` lets `MARK` stand for byte 4.
 //!
-//! Source: Click's `AnnotationInfo`. Differs: of the names that are there without it, only `PAINT` and `AGGREGATE` are.
+//! Source: Click's `AnnotationInfo`. Differs: of the names that are there without it, only `PAINT`, `AGGREGATE`,
+//! `PACKET_NUMBER` and `SEQUENCE_NUMBER` are.
 
 use std::cell::RefCell;
 
@@ -14,8 +15,12 @@ const OVERLAP: &str = "CHECK_OVERLAP";
 /// Bytes of annotations that a packet has.
 pub(crate) const BYTES: usize = 48;
 /// Those with names that are there in any case.
-const KNOWN: [(&str, Place); 2] =
-    [("PAINT", Place { at: 20, bytes: 1 }), ("AGGREGATE", Place { at: 24, bytes: 4 })];
+const KNOWN: [(&str, Place); 4] = [
+    ("PAINT", Place { at: 20, bytes: 1 }),
+    ("AGGREGATE", Place { at: 24, bytes: 4 }),
+    ("PACKET_NUMBER", Place { at: 32, bytes: 4 }),
+    ("SEQUENCE_NUMBER", Place { at: 36, bytes: 4 }),
+];
 
 /// First byte of an annotation, and how many it has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

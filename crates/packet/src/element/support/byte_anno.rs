@@ -1,5 +1,5 @@
 //! Annotations of one byte that elements name by `ANNO`: the color, the lowest byte of the aggregate, or one by its number;
-//! and those of two bytes.
+//! those of two bytes, and numbers of four.
 //!
 //! Source: Click's annotations, 48 bytes of a packet, numbers 0 to 47; `AnnotationInfo` names more. They lie at the end of
 //! [`ANNOTATION_BYTES`], before which are the annotations with names.
@@ -56,6 +56,38 @@ impl WordAnno {
         if let Some(bytes) = packet.annotations_mut() {
             bytes[self.0..self.0 + 2].copy_from_slice(&value.to_be_bytes());
         }
+    }
+}
+
+/// An annotation of four bytes, a number whose lowest byte is the first.
+#[cfg(feature = "click")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct LongAnno(usize);
+
+#[cfg(feature = "click")]
+impl LongAnno {
+    /// Number of the packet in its trace.
+    pub(crate) const PACKET_NUMBER: Self = Self(NUMBERED_AT + 32);
+
+    /// The one that an argument names, or gives by the number of its first byte.
+    ///
+    /// # Errors
+    /// There is no such annotation.
+    pub(crate) fn read(setup: &mut Setup<'_>, arg: &Arg<'_>) -> Result<Self, ConfigError> {
+        match annotations::first_byte(arg, 4) {
+            Some(AGGREGATE) => Ok(Self(AGGREGATE_AT)),
+            Some(number) if number <= annotations::BYTES - 4 => Ok(Self(NUMBERED_AT + number)),
+            _ => {
+                let words = "ANNO: PACKET_NUMBER, SEQUENCE_NUMBER, AGGREGATE and 0 to 44 are there";
+                Err(setup.args.refuse(arg, words))
+            }
+        }
+    }
+
+    /// That of packet `i`.
+    pub(crate) fn get(self, batch: &Batch, i: usize) -> u32 {
+        let bytes = batch.annotations(i).and_then(|bytes| bytes.get(self.0..)?.first_chunk());
+        bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes))
     }
 }
 

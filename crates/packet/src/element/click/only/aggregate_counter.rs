@@ -1,5 +1,5 @@
-//! Counts by aggregate: `AggregateCounter` packets or bytes of each, `AggregatePacketCounter` packets of each for each
-//! of its inputs; `AggregateLast` keeps the last packet of each until `clear` is written.
+//! Counts by aggregate: `AggregateCounter` packets or bytes of each; `AggregateLast` keeps the last packet of each until
+//! `clear` is written.
 //!
 //! Source: Click's elements of these names. `BYTES true` counts bytes, with those that were not captured unless
 //! `EXTRA_LENGTH false` is given, `IP_BYTES true` those behind the network header's beginning; a packet that stands for
@@ -10,7 +10,7 @@
 //! `write_file` two words of 4 bytes, `write_pdf_file` how many aggregates have each count. `reaggregate_counts` makes
 //! the counts aggregates, which count how many aggregates had them. All workers count together, under a lock a batch. A
 //! packet that `AggregateLast` gives has annotations of all of its aggregate: their number and length, and the time of
-//! the first.
+//! the first. It gives those of aggregates that have ended by its `NOTIFIER`, an `AggregateIPFlows`, without a `clear`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -18,6 +18,7 @@ use std::io::Write as _;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::aggregate::ended::{Ended, Listener};
 use super::annotations::Annotations;
 use crate::element::click::counter::Call;
 use crate::element::support::resets::Resets;
@@ -286,65 +287,24 @@ impl Element for Counter {
     }
 }
 
-pub(crate) const PACKETS: ElementClass = ElementClass {
-    spec: ClassSpec::new("AggregatePacketCounter", "1-/1-", "a/a", "#/#")
-        .ignores(&["NOTIFIER", "ANNO"]),
-    summary: "counts packets of each aggregate for each of its inputs",
-    configure: |setup| {
-        setup.args.finish()?;
-        let shared = setup.keep::<Mutex<ByInput>>();
-        let made = Made::new({
-            let shared = shared.clone();
-            move |instance| Packets { shared: (!instance.is_dry_run()).then(|| shared.clone()) }
-        });
-        let clear = shared.clone();
-        let made = made.command("clear", move || lock(&clear).clear());
-        Ok(made.handler(Handler::read("count", move || {
-            lock(&shared).values().sum::<u64>().to_string()
-        })))
-    },
-};
-
-/// Packets by input and aggregate.
-type ByInput = HashMap<(u16, u32), u64>;
-
-struct Packets {
-    shared: Option<Arc<Mutex<ByInput>>>,
-}
-
-impl Element for Packets {
-    fn process(&mut self, input: u16, batch: &mut Batch, _: &mut Context<'_>) {
-        for i in 0..batch.len() {
-            batch.output(i, input);
-        }
-        let Some(shared) = &self.shared else { return };
-        let mut counts = lock(shared);
-        for i in 0..batch.len() {
-            let aggregate = Annotations::of(batch, i).aggregate;
-            if counts.len() < MOST || counts.contains_key(&(input, aggregate)) {
-                *counts.entry((input, aggregate)).or_default() += 1;
-            }
-        }
-    }
-}
-
 pub(crate) const LAST: ElementClass = ElementClass {
-    spec: ClassSpec::new("AggregateLast", "1/1-2", "h/h", "x/x")
-        .outputs(&["last", "others"])
-        .ignores(&["NOTIFIER"]),
+    spec: ClassSpec::new("AggregateLast", "1/1-2", "h/h", "x/x").outputs(&["last", "others"]),
     summary: "keeps the last packet of each aggregate until `clear` is written",
     configure: |setup| {
         let ends = setup.args.keyword("STOP_AFTER_CLEAR");
+        let notifier = setup.args.keyword_arg("NOTIFIER")?;
         setup.args.finish()?;
+        let ended = notifier.map(|arg| Ended::of(setup, &arg)).transpose()?;
         let ends = ends?.unwrap_or(false).then(|| setup.ending.clone());
         let others = setup.outputs > 1;
         let clears = Arc::new(Resets::new());
         let each = clears.clone();
-        let made = Made::new(move |_| Last {
+        let made = Made::new(move |instance| Last {
             kept: BTreeMap::new(),
             others,
             clears: each.instance(),
             ends: ends.clone(),
+            ended: ended.as_ref().filter(|_| !instance.is_dry_run()).map(|ended| ended.listen()),
         });
         let made = made.polled().holds(MOST_KEPT);
         Ok(clears.handled(made, "clear"))
@@ -360,6 +320,18 @@ struct Last {
     others: bool,
     clears: Resets,
     ends: Option<Ending>,
+    /// Aggregates that have ended, whose last packets leave.
+    ended: Option<Listener>,
+}
+
+impl Last {
+    fn give_ended(&mut self, cx: &mut Context<'_>) {
+        for aggregate in self.ended.as_ref().map(Listener::take).unwrap_or_default() {
+            if let Some(packet) = self.kept.remove(&aggregate) {
+                cx.emit(0, packet);
+            }
+        }
+    }
 }
 
 /// Notes in a packet that it stands for those before it, of which the last has a note, too.
@@ -397,9 +369,12 @@ impl Element for Last {
                 None => {}
             }
         }
+        // Packets of such an aggregate may be in this batch.
+        self.give_ended(cx);
     }
 
     fn poll(&mut self, _: &mut Batch, _: &mut dyn Inputs, cx: &mut Context<'_>) {
+        self.give_ended(cx);
         if !self.clears.came() {
             return;
         }
@@ -429,7 +404,7 @@ impl Element for Last {
 #[cfg(test)]
 mod tests {
     use crate::element::click::only::console;
-    use crate::testing::{Rig, World, frame_v4};
+    use crate::testing::{Rig, World, frame_v4, refused};
 
     #[test]
     fn aggregates_are_counted() {
@@ -507,6 +482,30 @@ mod tests {
         let out = console::collected().out;
         assert_eq!(out, "4.000000 1.000000 7 4 150\n2.000000 2.000000 8 1 50\n");
         assert!(rig.plan.is_stopped());
+    }
+
+    #[test]
+    fn the_last_of_a_flow_that_has_ended_leaves() {
+        console::collect();
+        let (one, other) = ("1.0.0.1 5 2.0.0.2 6 U", "1.0.0.1 7 2.0.0.2 6 U");
+        let rows = format!(
+            "!data timestamp src sport dst dport proto\n1 {one}\n2 {one}\n3 {other}\n100 {other}\n101 {one}"
+        );
+        let text = format!(
+            "FromIPSummaryDump(DATA \"{rows}\") -> a :: AggregateIPFlows(REAP 20) -> l :: AggregateLast(NOTIFIER a)
+             -> ToIPSummaryDump(-, HEADER false, FIELDS timestamp aggregate count)"
+        );
+        let mut rig = Rig::new(&World::new(), &text);
+        (0..9).for_each(|_| drop(rig.poll()));
+        let out = console::collected().out;
+        assert_eq!(out, "2.000000 1 2\n3.000000 2 1\n", "without a `clear`");
+        console::collect();
+        rig.write("a.clear", "");
+        (0..2).for_each(|_| drop(rig.poll()));
+        let out = console::collected().out;
+        assert_eq!(out, "100.000000 3 1\n101.000000 4 1\n", "without a packet");
+        let words = refused(&super::LAST, "NOTIFIER a");
+        assert!(words.contains("`a` is no element that numbers flows"), "{words}");
     }
 
     #[test]

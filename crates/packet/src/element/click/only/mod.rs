@@ -103,7 +103,7 @@ pub(crate) static ELEMENTS: &[ElementClass] = &[
     aggregate::flows::PAIRS,
     aggregate_counter::CLASS,
     aggregate_counter::LAST,
-    aggregate_counter::PACKETS,
+    aggregate::packets::CLASS,
     anonymize::CLASS,
     arp_table::CLASS,
     average_counter::CLASS,

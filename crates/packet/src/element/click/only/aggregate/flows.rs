@@ -6,15 +6,17 @@
 //! for which they wait up to `FRAGMENT_TIMEOUT` (30 s), unless `FRAGMENTS` is false; packets between the same two addresses
 //! keep their order. With `ICMP true` an ICMP error gets the number of the flow that it is about, and color 2 more than the
 //! packet that it has. Everything else leaves by the second output.
-//! `TRACEINFO FILE` lists the flows as XML. All times are those of packets. Each worker knows its own flows; no two of
+//! `TRACEINFO FILE` lists the flows as XML, with the name of the file that `SOURCE` reads and the places of their first
+//! packets in it, by its handlers `filename` and `packet_filepos`. All times are those of packets. Each worker knows its own flows; no two of
 //! all workers have a number in common. Elements that name one as their `NOTIFIER` learn which flows have ended.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
-use super::flow_trace::{FlowTrace, TracedFlow};
+use super::ended::Ended;
+use super::flow_trace::{FlowTrace, TraceSource, TracedFlow};
 use super::fragments::{Fragments, Key, MOST_WAITING, Mark, Released};
 use super::set;
 use crate::element::click::only::annotations::Annotations;
@@ -28,6 +30,7 @@ use crate::frame::wire::protocol::{TCP, UDP};
 use crate::frame::wire::{Ip4, Ip6};
 use crate::frame::{Batch, DropReason, Packet};
 use crate::graph::{Context, Element, ElementClass, Exit, Held, Inputs, Made, Setup};
+use crate::handler::Handler;
 
 /// What packets are numbered by: ends in an order that both directions have.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -43,6 +46,8 @@ struct Numbered {
     turned: bool,
     first_ns: i64,
     last_ns: i64,
+    /// Where the first packet was in its file, where it is known.
+    file_pos: u64,
     /// FIN of each direction.
     finished: [bool; 2],
     /// Packets of each direction.
@@ -74,6 +79,7 @@ pub(crate) const FLOWS: ElementClass =
         let fragments = setup.args.keyword::<bool>("FRAGMENTS");
         let errors = setup.args.keyword::<bool>("ICMP");
         let file = setup.args.keyword_arg("TRACEINFO")?;
+        let source = setup.args.keyword_arg("SOURCE")?;
         setup.args.finish()?;
         let time = |given: Option<Duration>, seconds| {
             nanoseconds(given.unwrap_or(Duration::from_secs(seconds)))
@@ -90,10 +96,10 @@ pub(crate) const FLOWS: ElementClass =
             errors: errors?.unwrap_or(false),
         };
         let timeout_ns = time(fragment?, 30);
-        let trace = file.map(|file| FlowTrace::open(setup, &file)).transpose()?;
+        let source = source.map(|source| TraceSource::read(setup, &source)).transpose()?;
+        let trace = file.map(|file| FlowTrace::open(setup, &file, source)).transpose()?;
         Ok(flows(setup, rules, fragments?.unwrap_or(true).then_some(timeout_ns), trace))
-    })
-    .ignores(&["SOURCE"]);
+    });
 
 const OTHERS: &[&str] = &["out", "others"];
 
@@ -154,37 +160,14 @@ fn flows(
         trace: trace.clone().filter(|_| !instance.is_dry_run()).inspect(FlowTrace::begin),
         clears: each.instance(),
     });
-    let made = if fragment_timeout_ns.is_some() { made.polled().holds(MOST_WAITING) } else { made };
-    clears.handled(made, "clear")
-}
-
-/// Numbers of flows that have ended, for an element that wants them.
-#[derive(Default)]
-pub(crate) struct Ended {
-    wanted: AtomicBool,
-    numbers: Mutex<Vec<u32>>,
-}
-
-impl Ended {
-    /// Lets them be noted from now on.
-    pub(crate) fn want(&self) {
-        // Relaxed: it is set before any worker runs.
-        self.wanted.store(true, Relaxed);
-    }
-
-    /// Those since the last call.
-    pub(crate) fn take(&self) -> Vec<u32> {
-        std::mem::take(&mut *self.numbers.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn add(&self, ended: impl Iterator<Item = u32>) {
-        if self.wanted.load(Relaxed) {
-            let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
-            // Nobody may come for them.
-            let room = MOST_FLOWS.saturating_sub(numbers.len());
-            numbers.extend(ended.take(room));
-        }
-    }
+    let clear = clears.request();
+    let clear = Handler::write("clear", move |_| {
+        clear();
+        Ok(())
+    });
+    // Without packets it is carried out as well.
+    let made = made.polled().handler(clear.lagging());
+    if fragment_timeout_ns.is_some() { made.holds(MOST_WAITING) } else { made }
 }
 
 /// Flows that are known at most; then all are forgotten.
@@ -295,6 +278,7 @@ impl Flows {
                 turned,
                 first_ns: now_ns,
                 last_ns: now_ns,
+                file_pos: self.trace.as_ref().map_or(0, FlowTrace::file_pos),
                 finished: [false; 2],
                 packets: [0; 2],
             };
@@ -429,6 +413,7 @@ impl Ends {
             dst,
             first_ns: flow.first_ns,
             last_ns: flow.last_ns,
+            file_pos: flow.file_pos,
             packets: flow.packets,
         }
     }
@@ -609,7 +594,7 @@ mod tests {
         assert_eq!(written(fields, &rows, &flows, "aggregate link"), "1 0\n1 1\n2 0\n1 0\n3 0\n");
         let flow = |number, ends, times, [there, back]: [u32; 2]| {
             format!(
-                "<flow aggregate='{number}' {ends} {times}>\n  <stream dir='0' packets='{there}' />\n  \
+                "<flow aggregate='{number}' {ends} {times}>\n  <stream dir='0' packets='{there}' />\
                  <stream dir='1' packets='{back}' />\n</flow>\n"
             )
         };
@@ -641,11 +626,11 @@ mod tests {
 
     #[test]
     fn keywords_without_effect_are_named() {
-        let text = "FromDevice(a) -> AggregateIPFlows(SOURCE a, REAP 5, SOURCE b) -> ToDevice(x)";
+        let text = "FromDevice(a) -> AggregateIPAddrPair(REAP 5, TIMEOUT 5, REAP 6) -> ToDevice(x)";
         let rig = Rig::new(&World::new(), text);
         let warnings: Vec<_> =
             rig.plan.warnings().iter().map(|report| report.message.clone()).collect();
         assert_eq!(warnings.len(), 1, "{warnings:?}");
-        assert!(warnings[0].ends_with("SOURCE: no effect here"), "{warnings:?}");
+        assert!(warnings[0].ends_with("REAP: no effect here"), "{warnings:?}");
     }
 }

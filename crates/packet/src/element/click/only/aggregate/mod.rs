@@ -8,10 +8,12 @@
 //! is dropped. `AggregateLength` counts bytes that were not captured; with `IP true` those from the network header on,
 //! and drops packets without one.
 
+pub(crate) mod ended;
 mod field;
 mod flow_trace;
 pub(crate) mod flows;
 mod fragments;
+pub(crate) mod packets;
 pub(crate) mod picks;
 
 use super::annotations::Annotations;

@@ -1,11 +1,13 @@
 //! Packets by their aggregate: `AggregateFirst` passes the first of each, `AggregateFilter` sorts them by number.
 //!
 //! Source: Click's elements of these names. Other packets than the first leave by the second output of
-//! `AggregateFirst`, where it is used, or are dropped. A rule of `AggregateFilter` is `allow`, `deny` or an output, and
+//! `AggregateFirst`, where it is used, or are dropped; it forgets aggregates that have ended by its `NOTIFIER`, an
+//! `AggregateIPFlows`. A rule of `AggregateFilter` is `allow`, `deny` or an output, and
 //! numbers or ranges.
 
 use std::collections::HashSet;
 
+use super::ended::{Ended, Listener};
 use super::flows::MOST_FLOWS;
 use crate::element::click::only::annotations::Annotations;
 use crate::element::click::only::each::sorting;
@@ -18,16 +20,23 @@ pub(crate) const FIRST: ElementClass = sorting(
     &["first", "others"],
     "passes the first packet of each aggregate",
     |setup| {
+        let notifier = setup.args.keyword_arg("NOTIFIER")?;
         setup.args.finish()?;
+        let ended = notifier.map(|arg| Ended::of(setup, &arg)).transpose()?;
         let exit = setup.exit(1, DropReason::Discarded);
-        Ok(Made::new(move |_| First { exit, seen: HashSet::new() }))
+        Ok(Made::new(move |instance| First {
+            exit,
+            seen: HashSet::new(),
+            ended: ended.as_ref().filter(|_| !instance.is_dry_run()).map(|ended| ended.listen()),
+        }))
     },
-)
-.ignores(&["NOTIFIER"]);
+);
 
 struct First {
     exit: Exit,
     seen: HashSet<u32>,
+    /// Aggregates that have ended, of which no more packets come.
+    ended: Option<Listener>,
 }
 
 impl Element for First {
@@ -40,6 +49,10 @@ impl Element for First {
             if !self.seen.insert(aggregate) {
                 self.exit.take(batch, i);
             }
+        }
+        // Packets of such an aggregate may be in this batch.
+        for aggregate in self.ended.as_ref().map(Listener::take).unwrap_or_default() {
+            self.seen.remove(&aggregate);
         }
     }
 }
@@ -120,5 +133,26 @@ impl Element for Filter {
                 None => batch.discard(i, DropReason::Unmatched),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Rig, World, refused};
+
+    #[test]
+    fn aggregates_that_have_ended_are_forgotten() {
+        // A number that is there again stands for what is numbered anew.
+        let text = "FromDevice(a) -> MarkIPHeader(14) -> n :: AggregateIPFlows -> SetAnnoByte(AGGREGATE, 1)
+            -> f :: AggregateFirst(NOTIFIER n) -> ToDevice(x); f [1] -> ToDevice(y)";
+        let mut rig = Rig::new(&World::new(), text);
+        let frame =
+            crate::testing::frame_v4("10.0.0.1", "10.0.0.9", 9, 17, &[0, 5, 0, 6, 0, 8, 0, 0]);
+        let send = |rig: &mut Rig| rig.receive("a", &[&frame]).remove(0).0;
+        assert_eq!([send(&mut rig), send(&mut rig)], ["x", "y"]);
+        rig.write("n.clear", "");
+        assert_eq!([send(&mut rig), send(&mut rig)], ["y", "x"]);
+        assert!(refused(&FIRST, "NOTIFIER n").contains("no element that numbers flows"));
     }
 }

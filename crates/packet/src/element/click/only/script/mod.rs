@@ -11,7 +11,8 @@
 //! `TYPE` selects what starts it: `ACTIVE` scripts start by themselves, `PASSIVE` ones when `run` is called, `PACKET`
 //! scripts (those with inputs) for each packet, which goes to the output that they `return`, 0 without one, and is
 //! dropped by `exit`. A `DRIVER` script, `DriverManager`, receives each request that the router end: `pause` waits for
-//! one. When it is at its end, so is the router. Of several workers the first runs it. `SIGNAL NAME` scripts start when
+//! one. When it is at its end, so is the router. Where an element carries out what is written in its next turn, such
+//! scripts and `ACTIVE` ones continue behind that. Of several workers the first runs it. `SIGNAL NAME` scripts start when
 //! the process receives one of these signals. `PROXY` scripts run when any handler of theirs is called, which `$0` names.
 
 mod functions;
@@ -213,8 +214,9 @@ impl Element for Runner {
         }
         // An end that is requested before it began is one that it waits for.
         self.script.continue_by_itself();
-        // The script's own request is none to itself.
-        let manages = self.script.kind == Kind::Driver && self.script.is_running();
+        // The script's own request is none to itself, and no request ends a rest.
+        let manages =
+            self.script.kind == Kind::Driver && self.script.is_running() && !self.script.rests();
         if manages && self.ending.take() {
             self.script.end_requested();
             self.script.run();
@@ -461,6 +463,18 @@ mod tests {
         assert_eq!((out.as_str(), stopped), ("x\n", true));
         let (out, _, stopped) = written("DriverManager(wait 1s, print 'x')", 5);
         assert_eq!((out.as_str(), stopped), ("", false));
+    }
+
+    #[test]
+    fn what_a_write_does_to_packets_is_done_before_the_next_instruction() {
+        // The later fragment waits for the first one, which does not come.
+        let rows = "!data src dst proto ip_id ip_fragoff\n1.0.0.1 2.0.0.2 U 7 8";
+        let text = format!(
+            "FromIPSummaryDump(DATA \"{rows}\", STOP true) -> a :: AggregateIPFlows -> Discard; a [1] -> c :: Counter -> Discard;
+            DriverManager(pause, print $(c.count), write a.clear, print $(c.count), pause, print 'x')"
+        );
+        let (out, _, stopped) = written(&text, 9);
+        assert_eq!((out.as_str(), stopped), ("0\n1\n", false), "it waits for one more end");
     }
 
     #[test]

@@ -298,6 +298,8 @@ struct State {
     at: usize,
     /// Where it waits for a time.
     until_ns: Option<u64>,
+    /// It waits for others to have their turn, and no step ends that.
+    rests: bool,
     /// Where it waits for steps: how many are left.
     steps: u64,
     /// Steps that came and were not waited for yet.
@@ -369,6 +371,11 @@ impl Script {
     /// Whether it runs, or waits.
     pub(crate) fn is_running(&self) -> bool {
         self.state().running
+    }
+
+    /// Whether it waits for others to have their turn.
+    pub(crate) fn rests(&self) -> bool {
+        self.state().rests
     }
 
     /// Time that it waits for.
@@ -511,12 +518,12 @@ impl Script {
                 }
                 if let Some(until) = state.until_ns {
                     if self.now_ns() < until {
-                        if state.credit == 0 {
+                        if state.credit == 0 || state.rests {
                             return Came::Waits;
                         }
                         state.credit -= 1;
                     }
-                    state.until_ns = None;
+                    (state.until_ns, state.rests) = (None, false);
                 }
                 let at = state.at;
                 state.at += 1;
@@ -567,7 +574,13 @@ impl Script {
                 Next::Step
             }
             Step::Write { text, unquotes } => {
-                self.write(text, *unquotes);
+                let lags = self.write(text, *unquotes);
+                // What is behind it is carried out when all elements have had a turn.
+                if lags && matches!(self.kind, Kind::Active | Kind::Driver) {
+                    let until = self.now_ns().saturating_add(1);
+                    let mut state = self.state();
+                    (state.until_ns, state.rests) = (Some(until), true);
+                }
                 Next::Step
             }
             Step::Set { name, value } => {
@@ -689,10 +702,11 @@ impl Script {
         None
     }
 
-    fn write(&self, text: &str, unquotes: bool) {
+    /// Writes to a handler; whether what it does to packets is still to be done.
+    fn write(&self, text: &str, unquotes: bool) -> bool {
         let (name, given) = self.handler(text, unquotes);
         let Some((whole, handler)) = self.found(&name, Handler::is_writable, "write") else {
-            return;
+            return false;
         };
         let _trail = Trail::enter(while_calling(&whole, &given));
         let warnings = reported(handler.call_write(&whole, &given, self.caller.policy()));
@@ -700,6 +714,7 @@ impl Script {
         for warning in warnings.into_iter().flatten() {
             report(&format!("warning: {warning}"));
         }
+        handler.lags()
     }
 
     fn print(&self, text: &str, newline: bool, unquotes: bool) {
@@ -830,6 +845,7 @@ impl State {
     /// The start of the program.
     fn begin(&mut self) {
         (self.at, self.until_ns, self.steps, self.running) = (0, None, 0, true);
+        self.rests = false;
         self.result.clear();
     }
 }

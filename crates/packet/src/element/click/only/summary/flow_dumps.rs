@@ -27,14 +27,14 @@ use flate2::write::GzEncoder;
 use super::binary;
 use super::fields::Field;
 use super::pattern::{Named, Pattern};
-use crate::element::click::only::aggregate::flows::Ended;
+use crate::element::click::only::aggregate::ended::{Ended, Listener};
 use crate::element::click::only::clock::seconds;
 use crate::element::click::only::console;
 use crate::element::click::only::seen::{Seen, long, word};
 use crate::frame::Batch;
 use crate::frame::wire::Ip4;
 use crate::frame::wire::protocol::{TCP, UDP};
-use crate::graph::{Context, Element, ElementClass, Made, Setup};
+use crate::graph::{Context, Element, ElementClass, Made};
 use crate::language::ClassSpec;
 use crate::language::open_policy::OpenPolicy;
 
@@ -68,19 +68,8 @@ pub(crate) const FLOWS: ElementClass = ElementClass {
                 Pattern::read(&text).map_err(|words| setup.args.refuse(&arg, &words))?
             }
         };
-        let ended = match notifier {
-            Some(arg) => {
-                let name: String = setup.args.read(&arg, "NOTIFIER")?;
-                match notified(setup, &name) {
-                    Some(ended) => Some(ended),
-                    None => {
-                        let words = format!("NOTIFIER: `{name}` is no element that numbers flows");
-                        return Err(setup.args.refuse(&arg, &words));
-                    }
-                }
-            }
-            None => None,
-        };
+        let ended = notifier.map(|arg| Ended::of(setup, &arg)).transpose()?;
+        let ended = ended.map(|ended| Arc::new(ended.listen()));
         let dumps = Dumps {
             files: Files { pattern, gzip, policy: setup.policy.clone() },
             format,
@@ -99,15 +88,6 @@ pub(crate) const FLOWS: ElementClass = ElementClass {
         Ok(made.command("clear", move || lock(&clear).clear()))
     },
 };
-
-/// Flows that end by the element of that name, where it numbers flows.
-fn notified(setup: &mut Setup<'_>, name: &str) -> Option<Arc<Ended>> {
-    let (number, class) = setup.element(name)?;
-    let numbers_flows = matches!(class, "AggregateIPFlows" | "AggregateIPAddrPair");
-    let ended = numbers_flows.then(|| setup.shared::<Ended>(number))?;
-    ended.want();
-    Some(ended)
-}
 
 fn lock(dumps: &Mutex<Dumps>) -> MutexGuard<'_, Dumps> {
     // At worst a row is written twice.
@@ -393,7 +373,7 @@ struct ToFlows {
     /// `None` where packets are only evaluated.
     dumps: Option<Arc<Mutex<Dumps>>>,
     /// Flows that end, of the element that numbers them.
-    ended: Option<Arc<Ended>>,
+    ended: Option<Arc<Listener>>,
     ends: bool,
 }
 

@@ -27,7 +27,7 @@ use super::only::dump_seek::Sought;
 #[cfg(feature = "click")]
 use super::only::dump_window::{Fate, Window};
 use crate::device::pcap::{Form, Pcap};
-use crate::element::support::plain::{Opened, Plain};
+use crate::element::support::plain::Opened;
 use crate::element::support::setting::Setting;
 use crate::element::support::stop::{self, EndCall, Stop};
 use crate::frame::counters::{Count, PerWorker};
@@ -120,9 +120,7 @@ fn open(
         format!("{name}: open: {error}{hint}")
     });
     let read = opened.and_then(|opened| {
-        let bytes = opened.bytes();
-        let plain = opened.plain(&name).map_err(|error| error.to_string())?;
-        let bytes = bytes.filter(|_| !plain.as_ref().is_some_and(Plain::is_compressed));
+        let (plain, bytes) = opened.plain(&name).map_err(|error| error.to_string())?;
         let read = plain.map(|plain| Pcap::reading(&name, plain, is_known)).transpose();
         Ok((read.map_err(|error| error.to_string())?, bytes))
     });

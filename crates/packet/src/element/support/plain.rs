@@ -29,27 +29,24 @@ impl Opened {
         Ok(Self { file, special })
     }
 
-    /// Length in bytes as it is stored; `None` where it is no regular file.
-    pub(crate) fn bytes(&self) -> Option<u64> {
-        let metadata = self.file.as_ref()?.metadata().ok()?;
-        metadata.is_file().then(|| metadata.len())
-    }
-
-    /// The plain bytes; `name` is for messages.
+    /// The plain bytes, and their number where that is known: of a regular file that is not compressed. `name` is for messages.
     ///
     /// # Errors
     /// The first bytes cannot be read.
-    pub(crate) fn plain(self, name: &str) -> Result<Option<Plain>, SourceError> {
-        let Some(file) = self.file else { return Ok(None) };
-        if self.special { Ok(Some(Plain::Stored(file))) } else { Plain::of(name, file).map(Some) }
+    pub(crate) fn plain(self, name: &str) -> Result<(Option<Plain>, Option<u64>), SourceError> {
+        let Some(file) = self.file else { return Ok((None, None)) };
+        let about = file.metadata().ok().filter(std::fs::Metadata::is_file);
+        let plain = if self.special { Plain::Stored(file) } else { Plain::of(name, file)? };
+        let bytes = about.filter(|_| !plain.is_compressed()).map(|about| about.len());
+        Ok((Some(plain), bytes))
     }
 }
 
 /// Reader of the plain bytes of a file.
 pub(crate) enum Plain {
-    /// As the file has them.
+    /// Bytes as the file has them.
     Stored(File),
-    /// Of a file that may be compressed.
+    /// Bytes of a file that may be compressed.
     Decoded(Decoded),
 }
 

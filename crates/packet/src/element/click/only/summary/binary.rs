@@ -6,7 +6,7 @@
 
 use std::net::Ipv4Addr;
 
-use super::fields::{ECN, Field, fragment_offset, protocol, quoted, read_fragment_offset};
+use super::fields::{ECN, Field, fragment_offset, protocol, quoted, read_fragment};
 use super::{ip_options, md5, tcp_options};
 use crate::language::{Value, unquote};
 
@@ -128,7 +128,7 @@ fn write_field(out: &mut Vec<u8>, field: Field, text: Option<&str>) {
         Form::Number(bytes) => {
             let value = match field {
                 Field::Flags => u64::from(super::fields::read_flags(text).unwrap_or(0)),
-                Field::FragOffset => u64::from(read_fragment_offset(text).unwrap_or(0)),
+                Field::FragOffset => u64::from(read_fragment(text, 1).unwrap_or(0)),
                 Field::Ecn => {
                     ECN.iter().zip(0..).find(|(name, _)| **name == text).map_or(0, |(_, n)| n)
                 }

@@ -314,10 +314,19 @@ pub(super) fn fragment_offset(bits: u16) -> String {
     format!("{}{more}{whole}", (bits & FRAGMENT_OFFSET) * 8)
 }
 
-/// The word of such a text.
-pub(super) fn read_fragment_offset(text: &str) -> Option<u16> {
+/// The word of such a text, with an offset in units of so many bytes; of a letter as `ip_frag` has it as well.
+pub(super) fn read_fragment(text: &str, unit_bytes: u16) -> Option<u16> {
+    match text {
+        "." => return Some(0),
+        "!" => return Some(DONT_FRAGMENT),
+        "F" => return Some(MORE_FRAGMENTS),
+        // Somewhere behind the first.
+        "f" => return Some(100),
+        _ => {}
+    }
     let offset = text.trim_end_matches(['+', '!']);
-    let mut bits = u16::read(offset).ok()? / 8;
+    let offset_units = u16::read(offset).ok()? / (8 / unit_bytes);
+    let mut bits = Some(offset_units).filter(|offset| *offset <= FRAGMENT_OFFSET)?;
     for mark in text[offset.len()..].bytes() {
         bits |= if mark == b'+' { MORE_FRAGMENTS } else { DONT_FRAGMENT };
     }
@@ -401,6 +410,8 @@ pub(crate) struct Described {
     ip_options: Vec<u8>,
     /// Whether a field of an IP packet was read.
     is_ip: bool,
+    /// Offsets of fragments are in units of 8 bytes.
+    pub(super) in_eights: bool,
 }
 
 impl Described {
@@ -502,17 +513,10 @@ impl Described {
             }
             Ttl => self.ttl = Some(u8::read(text).ok()?),
             Sum => self.sum = Some(u16::read(text).ok()?),
-            Frag => {
-                self.fragment = match text {
-                    "." => 0,
-                    "!" => DONT_FRAGMENT,
-                    "F" => MORE_FRAGMENTS,
-                    // Somewhere behind the first.
-                    "f" => 100,
-                    _ => return None,
-                };
+            Frag | FragOffset => {
+                let unit_bytes = if self.in_eights { 8 } else { 1 };
+                self.fragment = read_fragment(text, unit_bytes)?;
             }
-            FragOffset => self.fragment = read_fragment_offset(text)?,
             SrcPort => self.ports[0] = u16::read(text).ok()?,
             DstPort => self.ports[1] = u16::read(text).ok()?,
             Seq => self.seq = u32::read(text).ok()?,

@@ -61,6 +61,8 @@ pub(crate) const FROM: ElementClass = ElementClass {
             aggregate: 0,
             complained: false,
             binary: false,
+            begun: false,
+            in_eights: false,
         };
         given.made(setup, lines, form)
     },
@@ -68,6 +70,7 @@ pub(crate) const FROM: ElementClass = ElementClass {
 
 /// How lines are read.
 #[derive(Clone)]
+#[allow(clippy::struct_excessive_bools, reason = "arguments, and lines that have come")]
 struct Summary {
     fields: Vec<Field>,
     proto: u8,
@@ -83,6 +86,10 @@ struct Summary {
     complained: bool,
     /// Records follow, in place of lines.
     binary: bool,
+    /// The first line was read, which has the version.
+    begun: bool,
+    /// Offsets of fragments are in units of 8 bytes.
+    in_eights: bool,
 }
 
 impl Form for Summary {
@@ -90,6 +97,7 @@ impl Form for Summary {
 
     fn line(&mut self, line: &str) -> Option<Row> {
         let line = line.trim();
+        let is_first = !std::mem::replace(&mut self.begun, true);
         if let Some(about) = line.strip_prefix('!') {
             let (word, rest) = first_word(about);
             match word {
@@ -112,6 +120,7 @@ impl Form for Summary {
                 }
                 "aggregate" => self.aggregate = u32::read(rest).unwrap_or(self.aggregate),
                 "binary" => self.binary = true,
+                "IPSummaryDump" => self.in_eights = is_first && rest == "1.0",
                 "proto" => self.proto = protocol(rest).unwrap_or(self.proto),
                 _ => {}
             }
@@ -124,7 +133,7 @@ impl Form for Summary {
             self.complain("no `!data` line names the fields");
             return None;
         }
-        self.row(&words(line))
+        self.row(&words(line), self.in_eights)
     }
 
     fn is_binary(&self) -> bool {
@@ -134,7 +143,7 @@ impl Form for Summary {
     fn record(&mut self, input: &mut Input) -> Option<Option<Row>> {
         Some(match binary::read(input, &self.fields)? {
             Record::Line(line) => self.line(&line),
-            Record::Row(texts) => self.row(&texts),
+            Record::Row(texts) => self.row(&texts, false),
         })
     }
 
@@ -148,9 +157,10 @@ impl Form for Summary {
 }
 
 impl Summary {
-    /// The packet of a row of texts.
-    fn row(&mut self, words: &[impl AsRef<str>]) -> Option<Row> {
+    /// The packet of a row of texts, whose offsets of fragments may be in units of 8 bytes.
+    fn row(&mut self, words: &[impl AsRef<str>], in_eights: bool) -> Option<Row> {
         let mut described = Described::default();
+        described.in_eights = in_eights;
         described.annotations.aggregate = self.aggregate;
         if let Some(flow) = &self.flow {
             let _ = described.take_flow(flow);

@@ -16,7 +16,8 @@
 //! at the distances of the times in the file. Packets are IPv4 packets without link header, of `PROTO` (TCP), with a
 //! TTL of 100, and without checksums unless `CHECKSUM true` is given; bytes that a packet should have and nothing is
 //! known of are zeros with `CHECKSUM true`, and else an annotation. `SAMPLE P` is the part of the packets that leave.
-//! `DATA TEXT` stands for a file. Of several workers the first reads it.
+//! With `MULTIPACKET true` a line is as many packets as it counts (`several.rs`), of each of which `SAMPLE` decides. Offsets of
+//! fragments are in units of 8 bytes in files of version 1.0. `DATA TEXT` stands for a file. Of several workers the first reads it.
 
 mod bad;
 mod binary;
@@ -27,6 +28,7 @@ mod ip_options;
 mod md5;
 mod options;
 mod pattern;
+mod several;
 mod source;
 mod tcp_options;
 mod tcpdump;

@@ -1,12 +1,13 @@
 //! A source of packets that a file describes line by line, whatever the form of its lines: one packet a turn.
 //!
 //! It waits while all queues behind it are full, and may be pulled from instead. Of several workers the first reads it.
-//! Handlers: `filename`, `filesize` in bytes as they are stored, and `filepos`, how many plain bytes were read.
+//! Handlers: `filename`, `filesize` in bytes where it is not compressed, and `filepos`, how many plain bytes were read.
 
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::several::Several;
 use crate::element::click::only::annotations::Annotations;
 use crate::element::click::only::console;
 use crate::element::click::only::random::{Chance, Sampling};
@@ -32,7 +33,7 @@ pub(super) struct Input {
 #[derive(Default)]
 struct Place {
     name: String,
-    /// Its length in bytes; `None` where it is no regular file.
+    /// Its length in bytes; `None` where it is no regular file, or compressed.
     bytes: Option<u64>,
     /// Plain bytes that were read.
     read: AtomicU64,
@@ -84,7 +85,7 @@ pub(super) trait Form: Clone + Send + Sync + 'static {
         None
     }
 
-    /// A packet that stands for several is given as many times.
+    /// A packet that stands for several is given as so many.
     fn repeats(&self) -> bool {
         false
     }
@@ -133,6 +134,7 @@ impl Given {
                     false => input.lock().unwrap_or_else(PoisonError::into_inner).take(),
                 },
                 form: form.clone(),
+                several: None,
                 next: None,
                 began: None,
                 active: active.clone(),
@@ -176,10 +178,10 @@ pub(super) fn open(
     let name: String = setup.args.read(arg, "FILENAME")?;
     match Opened::new(setup.policy, &name, false) {
         Ok(opened) => {
-            let bytes = opened.bytes();
             let plain = opened.plain(&name);
-            let plain = plain.map_err(|error| setup.args.refuse(arg, &error.to_string()))?;
-            Ok(plain.map(|plain| Input::new(plain, &name, bytes)))
+            let (plain, bytes) =
+                plain.map_err(|error| setup.args.refuse(arg, &error.to_string()))?;
+            Ok(plain.map(|plain| Input::new(Box::new(plain), &name, bytes)))
         }
         Err(error) if absent && error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(setup.args.refuse(arg, &format!("{name}: {error}"))),
@@ -190,6 +192,8 @@ struct Source<F> {
     /// What is not read yet; `None` at its end.
     input: Option<Input>,
     form: F,
+    /// Packets of the last line that are still to come.
+    several: Option<Several>,
     /// The packet that is next.
     next: Option<Row>,
     /// Time of the first packet, and of the clock when it left.
@@ -206,20 +210,36 @@ const MOST_LINE: u64 = 1 << 20;
 impl<F: Form> Source<F> {
     /// Reads on to the next packet; whether there is one.
     fn look(&mut self) -> bool {
-        let mut line = Vec::new();
+        let repeats = self.form.repeats();
         while self.next.is_none() {
-            let Some(input) = &mut self.input else { return false };
-            let read = match self.form.is_binary() {
-                true => self.form.record(input),
-                false => read_line::<F>(input, &mut line)
-                    .then(|| self.form.line(&String::from_utf8_lossy(&line))),
+            let several = match self.several.take() {
+                Some(several) => several,
+                None => match self.read() {
+                    Some(Some(row)) => Several::of(row, repeats),
+                    Some(None) => continue,
+                    None => return false,
+                },
             };
-            match read {
-                Some(row) => self.next = row.filter(|_| self.sampling.takes()),
-                None => self.end(),
-            }
+            let (row, rest) = several.next(repeats);
+            self.several = rest;
+            self.next = Some(row).filter(|_| self.sampling.takes());
         }
         true
+    }
+
+    /// Reads a line or a record, which may be a packet; `None` at the end.
+    fn read(&mut self) -> Option<Option<Row>> {
+        let input = self.input.as_mut()?;
+        let mut line = Vec::new();
+        let read = match self.form.is_binary() {
+            true => self.form.record(input),
+            false => read_line::<F>(input, &mut line)
+                .then(|| self.form.line(&String::from_utf8_lossy(&line))),
+        };
+        if read.is_none() {
+            self.end();
+        }
+        read
     }
 
     fn end(&mut self) {
@@ -244,11 +264,6 @@ impl<F: Form> Source<F> {
         }
         let Some(mut packet) = cx.pool.alloc() else { return false };
         let Some((bytes, mut annotations, paint)) = self.next.take() else { return false };
-        if self.form.repeats() && annotations.extra_packets > 0 {
-            let more = Annotations { extra_packets: annotations.extra_packets - 1, ..annotations };
-            self.next = Some((bytes.clone(), more, paint));
-            annotations.extra_packets = 0;
-        }
         self.began.get_or_insert((annotations.timestamp_ns, cx.now_ns));
         let most = usize::from(cx.pool.max_len()) - ANNOTATION_BYTES;
         let len = bytes.len().min(most);

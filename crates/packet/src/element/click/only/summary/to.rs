@@ -250,6 +250,13 @@ mod tests {
         assert_eq!(shown(&rig), ["16", "13"]);
         (0..3).for_each(|_| drop(rig.poll()));
         assert_eq!(shown(&rig), ["16", "16"]);
+        let file = std::env::temp_dir().join(format!("fpsummary{}.gz", std::process::id()));
+        let compressed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        std::fs::write(&file, compressed.finish().unwrap()).unwrap();
+        let text = format!("f :: FromIPSummaryDump({}) -> Discard", file.display());
+        let rig = Rig::new(&World::new(), &text);
+        std::fs::remove_file(file).unwrap();
+        assert_eq!(shown(&rig), ["-", "0"], "it is not known");
     }
 
     #[test]
@@ -262,6 +269,35 @@ mod tests {
         assert_eq!(summary("1 2\n", "len", ""), "");
         let out = summary("!data len count\n40 3\n", "len count", "MULTIPACKET true");
         assert_eq!(out, "40 1\n".repeat(3));
+    }
+
+    #[test]
+    fn a_line_that_counts_several_is_as_many_packets() {
+        let row = "!data len proto first_timestamp timestamp count\n200 U 1 4 4\n";
+        let fields = "timestamp len udp_len wire_len count";
+        let out = summary(row, fields, "MULTIPACKET true");
+        let line = |time| format!("{time}.000000 50 30 50 1\n");
+        assert_eq!(out, [1, 2, 3, 4].map(line).concat());
+        let rest = summary("!data len count\n131 3\n", "len timestamp", "MULTIPACKET true");
+        assert_eq!(rest, "43 0.000000\n43 0.000000\n45 0.000000\n");
+        let row = "!data len count\n400 1000\n";
+        let some = summary_of(row, "len", "MULTIPACKET true, SAMPLE 0.5", 1100).lines().count();
+        assert!((1..1000).contains(&some), "{some}: it is decided for each packet");
+    }
+
+    #[test]
+    fn offsets_of_fragments_have_the_unit_of_the_version() {
+        for (head, want) in [
+            ("!IPSummaryDump 1.0\n", "800+ f\n0+ F\n"),
+            ("!IPSummaryDump 1.3\n", "96+ f\n0+ F\n"),
+            ("", "96+ f\n0+ F\n"),
+            ("# none\n!IPSummaryDump 1.0\n", "96+ f\n0+ F\n"),
+        ] {
+            let out =
+                summary(&format!("{head}!data ip_fragoff\n100+\nF\n"), "ip_fragoff ip_frag", "");
+            assert_eq!(out, want, "{head}");
+        }
+        assert_eq!(summary("!data ip_frag\n64\n", "ip_fragoff", ""), "64\n");
     }
 
     #[test]
@@ -301,12 +337,16 @@ mod tests {
     }
 
     fn summary(data: &str, fields: &str, more: &str) -> String {
+        summary_of(data, fields, more, 50)
+    }
+
+    fn summary_of(data: &str, fields: &str, more: &str, rounds: usize) -> String {
         console::collect();
         let text = format!(
             "f :: FromIPSummaryDump(DATA \"{data}\", STOP true, {more}) -> ToIPSummaryDump(-, HEADER false, FIELDS {fields})"
         );
         let mut rig = Rig::new(&World::new(), &text);
-        for _ in 0..50 {
+        for _ in 0..rounds {
             rig.poll();
             rig.bench.now_ns += 100_000_000;
         }

@@ -18,7 +18,7 @@ use super::{
     Receives, Registry, Relay, Setup, Shown,
 };
 use crate::handler::Handlers;
-use crate::handler::control_socket::{Listen, SessionOptions};
+use crate::handler::control_socket::SocketRequest;
 use crate::language::{
     Codes, Configuration, Connection, Declared, Errors, Language, Problems, Processing, Report,
     addresses, annotations, ports, scoped, short,
@@ -210,7 +210,7 @@ impl Plan {
     }
 
     /// Control sockets that it requests.
-    pub fn control_sockets(&self) -> impl Iterator<Item = &(Listen, SessionOptions)> {
+    pub fn control_sockets(&self) -> impl Iterator<Item = &SocketRequest> {
         self.nodes.iter().filter_map(|node| node.made.control_socket.as_ref())
     }
 

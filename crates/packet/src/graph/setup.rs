@@ -12,7 +12,7 @@ use super::{Context, Element, Ending, LiveArg};
 use crate::device::{DRIVERS, Driver};
 use crate::frame::counters::{Count, Instance, PerWorker};
 use crate::frame::{Batch, DropReason, Packet};
-use crate::handler::control_socket::{Listen, SessionOptions};
+use crate::handler::control_socket::SocketRequest;
 use crate::handler::{Handler, Handlers};
 use crate::language::addresses::Interfaces;
 use crate::language::open_policy::OpenPolicy;
@@ -413,7 +413,7 @@ pub struct Made {
     pub(crate) holds_back: bool,
     pub(crate) receives: Receives,
     pub(crate) holds: usize,
-    pub(crate) control_socket: Option<(Listen, SessionOptions)>,
+    pub(crate) control_socket: Option<SocketRequest>,
     pub(crate) relay: Option<Relay>,
     /// Arguments that can be changed while it runs.
     pub(crate) live: &'static [LiveArg],
@@ -492,8 +492,8 @@ impl Made {
 
     /// Its handlers and those of all others are to be reached there.
     #[must_use]
-    pub fn control_socket(mut self, listen: Listen, options: SessionOptions) -> Self {
-        self.control_socket = Some((listen, options));
+    pub fn control_socket(mut self, request: SocketRequest) -> Self {
+        self.control_socket = Some(request);
         self
     }
 

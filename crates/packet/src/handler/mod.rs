@@ -296,20 +296,27 @@ impl Handlers {
             None => (&self.global, name),
             Some(("" | "0", own)) => (&self.global, own),
             Some((element, own)) => {
-                let numbered = || element.parse::<usize>().ok()?.checked_sub(1);
-                let number = self.configuration.find(element).or_else(numbered);
-                let outside = || {
-                    let found = self.outside.iter().find(|(name, _)| name == element);
-                    found.map(|(_, handlers)| handlers)
-                };
-                let handlers = number.and_then(|number| self.elements.get(number));
-                let handlers = handlers.or_else(outside);
+                let handlers = self.of_element(element);
                 (handlers.ok_or_else(|| HandlerError::NoElement(element.to_owned()))?, own)
             }
         };
-        let found = handlers.iter().find(|handler| handler.name == own);
-        let found = found.or_else(|| handlers.iter().find(|handler| handler.name == ANY));
-        found.ok_or_else(|| HandlerError::NoHandler(name.to_owned()))
+        find(handlers, own).ok_or_else(|| HandlerError::NoHandler(name.to_owned()))
+    }
+
+    /// The handler of an element by its name within it, which may have dots.
+    fn find_of(&self, element: &str, own: &str) -> Option<&Handler> {
+        find(self.of_element(element)?, own)
+    }
+
+    /// Handlers of an element, which is named or numbered.
+    fn of_element(&self, element: &str) -> Option<&Vec<Handler>> {
+        let numbered = || element.parse::<usize>().ok()?.checked_sub(1);
+        let number = self.configuration.find(element).or_else(numbered);
+        let outside = || {
+            let found = self.outside.iter().find(|(name, _)| name == element);
+            found.map(|(_, handlers)| handlers)
+        };
+        number.and_then(|number| self.elements.get(number)).or_else(outside)
     }
 
     /// Calls a read handler; `parameter` is empty for none.
@@ -340,6 +347,12 @@ impl Handlers {
     ) -> Result<Warnings, HandlerError> {
         self.find(name)?.call_write(name, text, policy)
     }
+}
+
+/// The handler of a name, or the one that stands for all other names.
+fn find<'a>(handlers: &'a [Handler], own: &str) -> Option<&'a Handler> {
+    let found = handlers.iter().find(|handler| handler.name == own);
+    found.or_else(|| handlers.iter().find(|handler| handler.name == ANY))
 }
 
 /// Those of one element, one a name, and the one that lists them.

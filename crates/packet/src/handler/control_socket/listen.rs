@@ -1,7 +1,6 @@
 //! Where a control socket waits for clients.
 
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
 
 /// A place to listen at.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -18,9 +17,6 @@ pub enum Listen {
     /// A Unix socket of this path.
     Unix(String),
 }
-
-/// Ports that sockets of this process have, by what the configuration names.
-static BOUND: Mutex<Vec<(Listen, u16)>> = Mutex::new(Vec::new());
 
 /// How many ports are tried after one that may be followed.
 const FURTHER: u16 = 10;
@@ -51,20 +47,6 @@ impl Listen {
             #[allow(clippy::reversed_empty_ranges, reason = "it has none")]
             Self::Unix(_) => 1..=0,
         }
-    }
-
-    /// Notes the port that a socket of this request has.
-    pub fn note_port(&self, port: u16) {
-        let mut bound = BOUND.lock().unwrap_or_else(PoisonError::into_inner);
-        bound.retain(|(known, _)| known != self);
-        bound.push((self.clone(), port));
-    }
-
-    /// The port that the socket of this request has, or the one to try first; `None` of a Unix socket.
-    pub fn port(&self) -> Option<u16> {
-        let bound = BOUND.lock().unwrap_or_else(PoisonError::into_inner);
-        let noted = bound.iter().find(|(known, _)| known == self).map(|(_, port)| *port);
-        noted.or_else(|| self.ports().next())
     }
 }
 
@@ -97,11 +79,6 @@ mod tests {
         assert_eq!(Listen::tcp("41930+").unwrap().to_string(), "TCP, 41930+");
         let everywhere = Listen::Tcp { port: 7, or_next: false, everywhere: true };
         assert_eq!(everywhere.to_string(), "TCP, 7, LOCALHOST false");
-        let next = Listen::tcp("41931+").unwrap();
-        assert_eq!((next.port(), unix.port()), (Some(41931), None));
-        next.note_port(41932);
-        next.note_port(41933);
-        assert_eq!((next.port(), Listen::tcp("41931").unwrap().port()), (Some(41933), Some(41931)));
         for text in ["", "+", "65536", "+5", "-1", "5++", "x", "5 "] {
             assert!(ports(text).unwrap_err().starts_with(&format!("`{text}` is no TCP port")));
         }

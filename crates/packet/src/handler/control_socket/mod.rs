@@ -3,26 +3,30 @@
 //! Source: ControlSocket 1.3 of Click (its manual page and element). Bytes go in as they come
 //! ([`Session::take`]); replies come out one at a time ([`Session::reply`]), so that who writes them to a
 //! slow client holds one of them and no more. However the bytes were cut into pieces, the replies are the
-//! same. Differs: no LLRPC (binary calls into elements) and no proxies; lines, data and replies have a
-//! greatest length, and all sessions together a greatest memory; what is no UTF-8 is refused; lines after READUNTIL and
-//! WRITEUNTIL reach the handler with a plain newline each, whatever they ended with; a last line without an end counts as
-//! one. The first line may be `AUTH TOKEN`, which gives write access; one that begins like HTTP or TLS ends the session, so
+//! same. Behind a proxy (`PROXY` of the element) a name is that of a handler of the proxy, dots included. Differs: of
+//! LLRPCs (binary calls into elements) there are those of `llrpc.rs`; lines, data and replies have a greatest length, and
+//! all sessions together a greatest memory; what is no UTF-8 is refused; lines after READUNTIL and WRITEUNTIL reach the
+//! handler with a plain newline each, whatever they ended with; a last line without an end counts as one. The first line may be `AUTH TOKEN`, which gives write access; one that begins like HTTP or TLS ends the session, so
 //! that no page in a browser can speak to a router of its reader.
 
 mod client;
 mod input;
 mod listen;
+mod llrpc;
+mod request;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 #[cfg(test)]
 mod tests;
 
-use super::{HandlerError, Handlers};
+use super::{Handler, HandlerError, Handlers};
 use client::Held;
 use input::Input;
+use llrpc::Llrpc;
 
 pub use client::{Access, Client, Memory, Token};
 pub use listen::Listen;
+pub use request::{Retries, SocketRequest};
 
 /// What a session may do, and how much.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,6 +67,7 @@ enum Code {
     NoHandler = 511,
     HandlerFailed = 520,
     TooBig = 521,
+    LlrpcFailed = 522,
     Permission = 530,
     NoRouter = 540,
     Unspecified = 590,
@@ -74,6 +79,7 @@ enum Verb {
     Write,
     CheckRead,
     CheckWrite,
+    Llrpc,
 }
 
 /// A command that calls a handler, or would.
@@ -123,6 +129,8 @@ impl Text {
 pub struct Session {
     options: SessionOptions,
     client: Client,
+    /// Element whose handlers stand for all others.
+    proxy: Option<String>,
     input: Input,
     state: State,
     /// No line came yet.
@@ -145,8 +153,14 @@ impl Session {
             (client.access, client.token) = (Access::Read, None);
         }
         let replied = client.memory.hold();
-        let (input, state) = (Input::default(), State::Greeting);
-        Self { options, client, input, state, first: true, refused: false, replied }
+        let (input, state, proxy) = (Input::default(), State::Greeting, None);
+        Self { options, client, proxy, input, state, first: true, refused: false, replied }
+    }
+
+    /// The session, with the handlers of an element in place of all others.
+    #[must_use]
+    pub fn through(self, proxy: Option<String>) -> Self {
+        Self { proxy, ..self }
     }
 
     /// Takes bytes of the client. Take replies until there is none before giving more.
@@ -329,6 +343,7 @@ impl Session {
             "WRITE" | "SET" | "WRITEDATA" | "SETDATA" | "WRITEUNTIL" => Verb::Write,
             "CHECKREAD" => Verb::CheckRead,
             "CHECKWRITE" => Verb::CheckWrite,
+            "LLRPC" => Verb::Llrpc,
             "HELP" => return Some(message(Code::Ok, HELP)),
             "QUIT" | "CLOSE" => {
                 self.state = State::Closed;
@@ -342,7 +357,7 @@ impl Session {
         let (one, none_more) = first_word(parameter);
         let fits = match command.as_str() {
             "READDATA" | "WRITEDATA" | "SETDATA" => !one.is_empty() && none_more.is_empty(),
-            "READUNTIL" | "WRITEUNTIL" => none_more.is_empty(),
+            "READUNTIL" | "WRITEUNTIL" | "LLRPC" => none_more.is_empty(),
             "CHECKREAD" | "CHECKWRITE" => one.is_empty(),
             _ => true,
         };
@@ -352,9 +367,11 @@ impl Session {
         let call = Call { verb, handler: handler.to_owned() };
         let text = || Text { bytes: Vec::new(), held: self.client.memory.hold() };
         // Nothing is kept of what is refused in any case.
-        let refused = verb == Verb::Write && self.client.access == Access::Read;
+        let writes = matches!(verb, Verb::Write | Verb::Llrpc);
+        let refused = writes && self.client.access == Access::Read;
         match command.as_str() {
-            "READDATA" | "WRITEDATA" | "SETDATA" => {
+            "READDATA" | "WRITEDATA" | "SETDATA" | "LLRPC" => {
+                let one = if one.is_empty() { "0" } else { one };
                 let digits = one.bytes().all(|byte| byte.is_ascii_digit());
                 let Some(length) = one.parse::<u64>().ok().filter(|_| digits) else {
                     return syntax("Bad length");
@@ -394,9 +411,12 @@ impl Session {
             return message(Code::NoRouter, "No router installed");
         };
         let name = call.handler.as_str();
-        let found = match handlers.find(name) {
+        if call.verb == Verb::Llrpc {
+            return self.llrpc(name, &data, handlers);
+        }
+        let (found, own) = match self.found(call.verb, name, handlers) {
             Ok(found) => found,
-            Err(error) => return refused(call.verb, name, &error),
+            Err(reply) => return reply,
         };
         let denied = || {
             let words = format!("Permission denied for write handler '{name}'");
@@ -413,13 +433,13 @@ impl Session {
                 return denied();
             }
             Verb::CheckWrite => return fine(call.verb, name),
-            Verb::Read | Verb::Write => {}
+            Verb::Read | Verb::Write | Verb::Llrpc => {}
         }
         let Ok(data) = String::from_utf8(data) else {
             return message(Code::Syntax, "Data is no UTF-8 text");
         };
         if call.verb == Verb::Write {
-            return match handlers.write_within(name, &data, &self.client.policy) {
+            return match found.call_write_of(own, name, &data, &self.client.policy) {
                 Ok(warnings) if warnings.is_empty() => fine(call.verb, name),
                 Ok(warnings) => {
                     let summary = format!("Write handler '{name}' OK with warnings");
@@ -428,7 +448,7 @@ impl Session {
                 Err(error) => refused(call.verb, name, &error),
             };
         }
-        match handlers.read(name, &data) {
+        match found.call_read_of(own, name, &data) {
             Ok(text) if text.len() > self.options.longest_reply => {
                 let most = self.options.longest_reply;
                 let words = format!("Data too big: {} bytes, at most {most}", text.len());
@@ -443,6 +463,62 @@ impl Session {
             }
             Err(error) => refused(call.verb, name, &error),
         }
+    }
+
+    /// The handler that a name means to this client, and its name within its element; a reply where there is none.
+    fn found<'a>(
+        &self,
+        verb: Verb,
+        name: &'a str,
+        handlers: &'a Handlers,
+    ) -> Result<(&'a Handler, &'a str), Vec<u8>> {
+        let Some(proxy) = &self.proxy else {
+            let found = handlers.find(name).map_err(|error| refused(verb, name, &error));
+            return found.map(|found| (found, super::own_name(name)));
+        };
+        let own = match name.split_once('.') {
+            Some(("" | "0", global)) => global,
+            _ => name,
+        };
+        let words = || message(Code::NoHandler, &format!("No proxied handler named '{name}'"));
+        handlers.find_of(proxy, own).map(|found| (found, own)).ok_or_else(words)
+    }
+
+    /// Calls an LLRPC, and puts in words what comes of it.
+    fn llrpc(&self, name: &str, data: &[u8], handlers: &Handlers) -> Vec<u8> {
+        let Some((element, llrpc)) = Llrpc::read(name) else {
+            return message(Code::Syntax, &format!("Syntax error in LLRPC name '{name}'"));
+        };
+        if let Err(reply) = self.found(Verb::Llrpc, &format!("{element}.name"), handlers) {
+            return reply;
+        }
+        if !llrpc.is_remote() {
+            let words = format!("Cannot call LLRPC '{name}' remotely");
+            return message(Code::Unimplemented, &words);
+        }
+        if self.client.access == Access::Read {
+            return message(Code::Permission, &format!("Permission denied for '{name}'"));
+        }
+        let size = llrpc.size();
+        if llrpc.takes_data() && data.len() != size {
+            let words = format!("LLRPC '{name}' requires {size} bytes input data");
+            return message(Code::LlrpcFailed, &words);
+        }
+        let whole = |own: &str| format!("{element}.{own}");
+        let read = |own: &str| handlers.read(&whole(own), "").ok();
+        let policy = &self.client.policy;
+        let write =
+            |own: &str, text: &str| handlers.write_within(&whole(own), text, policy).ok().map(drop);
+        // An element that stands for others has none of theirs.
+        let result = if self.proxy.is_none() { llrpc.call(data, read, write) } else { None };
+        let Some(result) = result else {
+            let words = format!("LLRPC '{name}' error: Invalid argument");
+            return message(Code::LlrpcFailed, &words);
+        };
+        let mut reply = message(Code::Ok, &format!("LLRPC '{name}' OK"));
+        reply.extend(format!("DATA {}\r\n", result.len()).bytes());
+        reply.extend(result);
+        reply
     }
 }
 
@@ -465,6 +541,7 @@ WRITEDATA handler n          the same, the argument is the next n bytes
 WRITEUNTIL handler [end]     the same, the argument is the lines before `end` or a blank one
 CHECKREAD handler            is there such a read handler?
 CHECKWRITE handler           is there such a write handler?
+LLRPC element#number [n]     call an LLRPC with the next n bytes, return its data
 HELP                         this list
 QUIT                         close the connection
 ";
@@ -479,7 +556,7 @@ fn first_word(text: &str) -> (&str, &str) {
 
 fn verb_name(verb: Verb) -> &'static str {
     match verb {
-        Verb::Read | Verb::CheckRead => "Read",
+        Verb::Read | Verb::CheckRead | Verb::Llrpc => "Read",
         Verb::Write | Verb::CheckWrite => "Write",
     }
 }

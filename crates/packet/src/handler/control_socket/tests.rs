@@ -100,7 +100,88 @@ fn what_is_not_there() {
         assert_eq!(none, "540 No router installed\r\n");
     }
     assert_eq!(answer("frob x\n"), "501 Command 'FROB' unimplemented|");
-    assert_eq!(answer("llrpc q#1 0\n"), "501 Command 'LLRPC' unimplemented|");
+}
+
+#[test]
+fn binary_calls() {
+    use crate::handler::Handler;
+    let configuration = handlers().configuration().clone();
+    let given = vec![
+        Handler::read("count", || "300".to_owned()),
+        Handler::write("switch", |at| if at == "7" { Ok(()) } else { Err("no".to_owned()) }),
+    ];
+    let handlers =
+        Handlers::new(configuration, vec![given, Vec::new()], crate::language::testing::CLASSES);
+    let answer = |bytes: &[u8], read_only| {
+        let options = SessionOptions { read_only, ..SessionOptions::default() };
+        let all = replies(options, Some(&handlers), [bytes]).concat();
+        let all = all.strip_prefix(b"Click::ControlSocket/1.3\r\n").unwrap().to_vec();
+        let lines = String::from_utf8_lossy(&all).replace("\r\n", "|");
+        (lines, all)
+    };
+    let word = |number: u32| number.to_ne_bytes();
+    let call = |name: &str, number: u32| {
+        let bytes = [format!("llrpc {name} 4\r\n").as_bytes(), &word(number), b"quit\n"].concat();
+        answer(&bytes, false)
+    };
+    let bye = "200 Goodbye!|";
+    let (lines, bytes) = call("q#c004c003", 0);
+    assert!(lines.starts_with("200 LLRPC 'q#c004c003' OK|DATA 4|"), "{lines}");
+    assert!(bytes.ends_with(&[&word(300)[..], b"200 Goodbye!\r\n"].concat()));
+    assert_eq!(call("q#80044006", 7).0, format!("200 LLRPC 'q#80044006' OK|DATA 0|{bye}"));
+    for (name, words) in [
+        ("q#80044006", "522 LLRPC 'q#80044006' error: Invalid argument|"),
+        ("q#c0044009", "522 LLRPC 'q#c0044009' error: Invalid argument|"),
+        ("q#c00c4009", "522 LLRPC 'q#c00c4009' requires 12 bytes input data|"),
+        ("q#1", "501 Cannot call LLRPC 'q#1' remotely|"),
+        ("q#x", "500 Syntax error in LLRPC name 'q#x'|"),
+        ("x#c004c003", "510 No element named 'x'|"),
+    ] {
+        assert_eq!(call(name, 9).0, format!("{words}{bye}"), "{name}");
+    }
+    let denied = answer(b"llrpc q#80044006 4\nquit\nquit\n", true).0;
+    assert_eq!(denied, format!("530 Permission denied for 'q#80044006'|{bye}"));
+    for text in ["llrpc\n", "llrpc q#1 2 3\n"] {
+        assert_eq!(answer(text.as_bytes(), false).0, "500 Wrong number of arguments|");
+    }
+}
+
+#[cfg(feature = "click")]
+#[test]
+fn behind_a_proxy_names_are_its_handlers() {
+    use crate::handler::Handler;
+    let configuration = handlers().configuration().clone();
+    let any = Handler::any(
+        |name, text| Ok(format!("{name}({text})")),
+        |name, _| if name == "a.b.c" { Ok(()) } else { Err(format!("no {name}")) },
+    );
+    let handlers = Handlers::new(
+        configuration,
+        vec![vec![any], Vec::new()],
+        crate::language::testing::CLASSES,
+    );
+    let answer = |proxy: &str, text: &str| {
+        let session = Session::of(SessionOptions::default(), Client::default());
+        let mut session = session.through(Some(proxy.to_owned()));
+        session.take(text.as_bytes());
+        let all: Vec<u8> =
+            std::iter::from_fn(|| session.reply(Some(&handlers))).skip(1).flatten().collect();
+        String::from_utf8(all).unwrap().replace("\r\n", "|")
+    };
+    let read =
+        |name: &str, text: &str| format!("200 Read handler '{name}' OK|DATA {}|{text}", text.len());
+    assert_eq!(answer("q", "read x.y.z 1\n"), read("x.y.z", "x.y.z(1)"));
+    assert_eq!(answer("q", "read list\nread 0.list\n"), {
+        read("list", "list()") + &read("0.list", "list()")
+    });
+    assert_eq!(answer("q", "read name\n"), read("name", "q"), "its own are first");
+    assert_eq!(answer("q", "write a.b.c 1\n"), "200 Write handler 'a.b.c' OK|");
+    assert_eq!(answer("q", "write a.b 1\n"), "520-Write handler 'a.b' error:|520 no a.b|");
+    assert_eq!(answer("d", "read x.y\n"), "511 No proxied handler named 'x.y'|");
+    assert_eq!(
+        answer("q", "llrpc x#c004c003 4\n0123"),
+        "522 LLRPC 'x#c004c003' error: Invalid argument|"
+    );
 }
 
 #[test]
@@ -348,6 +429,8 @@ fn soup() -> impl Strategy<Value = Vec<u8>> {
         "writeuntil ",
         "checkread ",
         "checkwrite ",
+        "llrpc ",
+        "q#c004c003 ",
         "help",
         "quit",
         "auth ",

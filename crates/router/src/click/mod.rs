@@ -30,7 +30,7 @@ use fingerpost_lpm::input;
 use fingerpost_packet::device::DeviceError;
 use fingerpost_packet::graph::Device;
 use fingerpost_packet::graph::worker::Event;
-use fingerpost_packet::handler::control_socket::{Listen, SessionOptions};
+use fingerpost_packet::handler::control_socket::{Listen, SessionOptions, SocketRequest};
 use fingerpost_packet::handler::{Handler, Handlers};
 #[cfg(feature = "click")]
 use fingerpost_packet::language::AnyClass;
@@ -226,7 +226,7 @@ struct Request {
 }
 
 /// A control socket, and what it is of.
-type Socket = ((Listen, SessionOptions), ControlServer);
+type Socket = (SocketRequest, ControlServer);
 
 /// A router at work.
 pub(crate) struct Running {
@@ -235,7 +235,7 @@ pub(crate) struct Running {
     plan: Plan,
     stands: Vec<Stand>,
     /// Control sockets that are there whatever the file has.
-    always: Vec<(Listen, SessionOptions)>,
+    always: Vec<SocketRequest>,
     /// How each open port is driven.
     driven: BTreeMap<u16, Driven>,
     sockets: Vec<Socket>,
@@ -275,8 +275,7 @@ impl Running {
         let pools: Vec<_> = (0..places.count()).map(|_| Pool::new(frames, FRAME_BYTES)).collect();
         let ports = open_ports(&plan, stands, &pools, &BTreeMap::new(), &service.policy)?;
         let driven = ports.iter().map(|opened| (opened.number, opened.driven.clone())).collect();
-        let always: Vec<_> =
-            sockets.iter().map(|listen| (listen.clone(), SessionOptions::default())).collect();
+        let always = requests(sockets);
         let sockets = open_sockets(&plan, &always, &[], &service, &service.policy)?;
         let (ask, requests) = channel();
         let workers = Workers::start(&plan, places, &pools, ports)?;
@@ -362,6 +361,7 @@ impl Running {
             if again() {
                 self.read_again();
             }
+            end_without(&self.sockets, &self.plan);
             if self.plan.is_stopped() {
                 let since = *ending.get_or_insert_with(Instant::now);
                 // A round after the last packet has counted what waits.
@@ -438,7 +438,7 @@ impl Running {
         let wanted = wanted_sockets(&self.plan, &self.always);
         let (stay, go) = std::mem::take(&mut self.sockets)
             .into_iter()
-            .partition(|(asked, _)| wanted.contains(asked));
+            .partition(|(open, _)| wanted.iter().any(|asked| asked.is_met_by(open)));
         (self.sockets, self.closing) = (stay, go);
         self.sockets.extend(opened);
         self.install(configuration);
@@ -486,33 +486,43 @@ fn open_ports(
     missing.map(|(number, device)| ports::open(number, device, stands, pools, policy)).collect()
 }
 
+/// Requests of the sockets of a command line.
+fn requests(sockets: &[Listen]) -> Vec<SocketRequest> {
+    let request = |listen: &Listen| SocketRequest::new(listen.clone(), SessionOptions::default());
+    sockets.iter().map(request).collect()
+}
+
 /// Control sockets of a plan, and others.
-fn wanted_sockets(
-    plan: &Plan,
-    always: &[(Listen, SessionOptions)],
-) -> Vec<(Listen, SessionOptions)> {
+fn wanted_sockets(plan: &Plan, always: &[SocketRequest]) -> Vec<SocketRequest> {
     plan.control_sockets().chain(always).cloned().collect()
 }
 
 /// Those of them that are not `open`.
 fn open_sockets(
     plan: &Plan,
-    always: &[(Listen, SessionOptions)],
+    always: &[SocketRequest],
     open: &[Socket],
     service: &Service,
     policy: &OpenPolicy,
 ) -> Result<Vec<Socket>, ClickError> {
-    let is_open = |asked: &(Listen, SessionOptions)| open.iter().any(|(known, _)| known == asked);
+    let is_open = |asked: &SocketRequest| open.iter().any(|(known, _)| asked.is_met_by(known));
     let missing = wanted_sockets(plan, always).into_iter().filter(|asked| !is_open(asked));
-    let start = |asked: (Listen, SessionOptions)| {
-        let place = asked.0.to_string();
+    let start = |asked: SocketRequest| {
+        let place = asked.listen.to_string();
         let denied =
             |source| ClickError::Denied { what: format!("ControlSocket({place})"), source };
         policy.control_socket(&place).map_err(denied)?;
-        let server = ControlServer::start(&asked.0, asked.1, service.clone())?;
+        let server = ControlServer::start(&asked, service.clone())?;
         Ok((asked, server))
     };
     missing.map(start).collect()
+}
+
+/// Requests the end of the router where a control socket could not be opened after all.
+fn end_without(sockets: &[Socket], plan: &Plan) {
+    if sockets.iter().any(|(_, server)| server.take_failure()) {
+        plan.request_stop();
+    }
 }
 
 /// Whether a file is a graph, and not a configuration (TOML): by its name, else by what stands in it.

@@ -17,7 +17,7 @@ use fingerpost_lpm::registry as algorithms;
 use fingerpost_packet::element::click::only::{clock, console, time};
 use fingerpost_packet::graph::Graph;
 use fingerpost_packet::graph::worker::{Command, Event, Worker, WorkerOptions, clock_start};
-use fingerpost_packet::handler::control_socket::{Listen, SessionOptions};
+use fingerpost_packet::handler::control_socket::Listen;
 use fingerpost_packet::handler::{Handler, Handlers};
 use fingerpost_packet::language::Configuration;
 use fingerpost_packet::{OpenPolicy, Plan, Pool, WorkerCounters};
@@ -26,7 +26,7 @@ use fingerpost_route::{Control, ControlOptions};
 use super::workers::{COUNTED_PORTS, FLOW_SEED};
 use super::{
     ClickError, FRAME_BYTES, Given, MOST_FRAMES, Planned, Request, SPARE_FRAMES, Socket, archive,
-    kept, open_ports, open_sockets, planned, words,
+    end_without, kept, open_ports, open_sockets, planned, requests, words,
 };
 use crate::control::Service;
 use crate::sys;
@@ -108,7 +108,7 @@ impl<'a> Single<'a> {
     /// Something cannot be opened.
     pub(crate) fn start(planned: Planned, options: SingleOptions<'a>) -> Result<Self, ClickError> {
         let Planned { configuration, plan } = planned;
-        let service = Service::new(OpenPolicy::default(), None);
+        let service = Service::new(OpenPolicy::default(), None).reporting(console::warn);
         let frames = kept(&plan, &[], 1).saturating_add(SPARE_FRAMES).min(MOST_FRAMES);
         let devices_may_be =
             options.reconfigures || plan.devices().iter().any(|device| device.used);
@@ -116,11 +116,7 @@ impl<'a> Single<'a> {
         let pool = Pool::new(u32::try_from(frames).expect("bounded above"), frame_bytes);
         let pools = [pool.clone()];
         let ports = open_ports(&plan, &[], &pools, &BTreeMap::new(), &service.policy)?;
-        let always: Vec<_> = options
-            .sockets
-            .iter()
-            .map(|listen| (listen.clone(), SessionOptions::default()))
-            .collect();
+        let always = requests(&options.sockets);
         let sockets = open_sockets(&plan, &always, &[], &service, &service.policy)?;
         let control = Control::new(ControlOptions {
             v4: algorithms::v4().collect(),
@@ -190,6 +186,7 @@ impl<'a> Single<'a> {
     pub(crate) fn run(&mut self, stop: &mut dyn FnMut() -> bool) {
         while !self.plan.is_stopped() {
             self.signals.hand_out(&self.handlers);
+            end_without(&self.sockets, &self.plan);
             if stop() {
                 return;
             }
@@ -276,13 +273,13 @@ struct Parts(Vec<(String, Vec<(&'static str, String)>)>);
 
 impl Parts {
     fn of(options: &SingleOptions<'_>, sockets: &[Socket]) -> Self {
-        let given = |(of, _): &&Socket| options.sockets.contains(&of.0);
-        let one = |(number, ((listen, _), server)): (usize, &Socket)| {
+        let given = |(of, _): &&Socket| options.sockets.contains(&of.listen);
+        let one = |(number, (of, _)): (usize, &Socket)| {
             // Click's names.
             let behind = if number == 0 { String::new() } else { format!("@{number}") };
             let name = format!("click_driver@@ControlSocket{behind}");
-            let port = server.port().map(|port| ("port", port.to_string()));
-            let rows = [("class", "ControlSocket".to_owned()), ("config", listen.to_string())];
+            let port = of.port().map(|port| ("port", port.to_string()));
+            let rows = [("class", "ControlSocket".to_owned()), ("config", of.listen.to_string())];
             let named = ("name", name.clone());
             (name, rows.into_iter().chain([named]).chain(port).collect())
         };

@@ -10,13 +10,14 @@
 //! places, and memory of their own, so that they keep nobody out who may write.
 
 pub(crate) mod client;
+mod opened;
 mod peer;
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::net::Shutdown;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -25,14 +26,16 @@ use std::time::{Duration, Instant};
 
 use fingerpost_lpm::input;
 use fingerpost_packet::handler::control_socket;
-use fingerpost_packet::handler::control_socket::{
-    Access, Listen, Memory, Session, SessionOptions, Token,
-};
+use fingerpost_packet::handler::control_socket::{Access, Memory, Session, SocketRequest, Token};
 use fingerpost_packet::{Handlers, OpenPolicy};
+use tracing::warn;
 
-use crate::api::socket::{Claimed, SocketError};
+use crate::api::socket::Claimed;
 use crate::bell::Bell;
 use crate::{privilege, sys};
+use opened::{Accepted, Listener, Opened};
+
+pub(crate) use opened::ListenError;
 
 /// Clients of a socket at one time.
 const CLIENTS: usize = 16;
@@ -54,6 +57,8 @@ const WRITERS_MEMORY: usize = 256 << 20;
 const READERS_MEMORY: usize = 128 << 20;
 /// Delay before a wrong token is answered.
 const REFUSAL: Duration = Duration::from_secs(1);
+/// Time from one attempt to listen at a place that is taken to the next.
+const RETRY: Duration = Duration::from_secs(1);
 /// Delay before another attempt when there are no file descriptors left.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -87,6 +92,8 @@ pub(crate) struct Service {
     /// Handlers are called for one of those at a time that only read: their texts are not counted before they are whole,
     /// and some take a second.
     turn: Arc<Mutex<()>>,
+    /// Where reports of sockets and connections go.
+    report: fn(&str),
 }
 
 /// What clients of one kind take at most.
@@ -107,6 +114,21 @@ impl Service {
             writers: bounds(WRITERS_MEMORY, WRITER_IDLE),
             readers: bounds(READERS_MEMORY, READER_IDLE),
             turn: Arc::default(),
+            report: |words| warn!(target: "graph", "{words}"),
+        }
+    }
+
+    /// The service, with another place for reports.
+    #[cfg(feature = "click")]
+    pub(crate) fn reporting(self, report: fn(&str)) -> Self {
+        Self { report, ..self }
+    }
+
+    /// Reports an attempt to listen that failed, where so many are left.
+    fn warn_of_attempt(&self, request: &SocketRequest, error: &ListenError, left: u32) {
+        if request.retries.warns {
+            let tries = if left == 1 { "try" } else { "tries" };
+            (self.report)(&format!("warning: {error} ({left} {tries} left)"));
         }
     }
 
@@ -147,26 +169,14 @@ pub(crate) fn secret(path: &Path) -> Result<String, String> {
     Ok(text.trim().to_owned())
 }
 
-/// Why nobody can be listened to.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ListenError {
-    /// No such TCP port is free.
-    #[error("control socket: TCP port {0}: {1}")]
-    Tcp(String, io::Error),
-    /// No Unix socket.
-    #[error(transparent)]
-    Unix(#[from] SocketError),
-    /// No thread, or no file descriptors.
-    #[error("control socket: {0}")]
-    Start(#[from] io::Error),
-}
-
 /// What wakes the server's thread up.
 #[derive(Debug)]
 struct Wake {
     bell: Bell,
     /// It is to end.
     ends: AtomicBool,
+    /// It could not listen, and no attempt is left.
+    failed: AtomicBool,
 }
 
 /// A running server. It ends when this is dropped, with all its clients.
@@ -177,55 +187,75 @@ pub(crate) struct ControlServer {
     /// Where it is: `127.0.0.1:1234`, or a path.
     place: String,
     /// Its Unix socket, whose file goes with it.
-    #[cfg_attr(not(feature = "click"), expect(dead_code, reason = "it is kept"))]
-    claimed: Option<Claimed>,
+    _claimed: Option<Claimed>,
 }
 
 impl ControlServer {
     /// Listens, and serves what is installed at each time.
     ///
     /// # Errors
-    /// When it cannot listen there.
-    pub(crate) fn start(
-        listen: &Listen,
-        options: SessionOptions,
-        service: Service,
-    ) -> Result<Self, ListenError> {
-        let (listener, place, claimed) = match listen {
-            Listen::Unix(path) => {
-                let claimed = Claimed::new(path.into())?;
-                (Listener::Unix(claimed.listener()?), path.clone(), Some(claimed))
+    /// When it cannot listen there, and it is not to be tried again.
+    pub(crate) fn start(request: &SocketRequest, service: Service) -> Result<Self, ListenError> {
+        let (listener, place, claimed) = match Opened::new(request) {
+            Ok(Opened { listener, place, claimed }) => (Some(listener), place, claimed),
+            Err(error) if request.retries.count > 0 => {
+                let left = request.retries.count;
+                service.warn_of_attempt(request, &error, left);
+                (None, request.listen.to_string(), None)
             }
-            Listen::Tcp { everywhere, .. } => {
-                let listener = bind(listen, *everywhere)?;
-                listener.set_nonblocking(true)?;
-                let place = listener.local_addr()?;
-                listen.note_port(place.port());
-                (Listener::Tcp(listener), place.to_string(), None)
-            }
+            Err(error) => return Err(error),
         };
         let (bell, woken) = Bell::pair()?;
-        let wake = Arc::new(Wake { bell, ends: AtomicBool::new(false) });
-        let wakes = Arc::clone(&wake);
+        let [ends, failed] = [false; 2].map(AtomicBool::new);
+        let wake = Arc::new(Wake { bell, ends, failed });
+        let (wakes, request) = (Arc::clone(&wake), request.clone());
         let serve = move || {
+            let (listener, _claimed) = match listener {
+                Some(listener) => (listener, None),
+                None => match tried_again(&request, &service, &wakes, &woken) {
+                    Some(Opened { listener, claimed, .. }) => (listener, claimed),
+                    None => return,
+                },
+            };
             privilege::keep_nothing();
-            Serving::new(listener, options, service, wakes).run(&woken);
+            Serving::new(listener, request, service, wakes).run(&woken);
         };
         let thread = std::thread::Builder::new().name("fingerpost-control".into()).spawn(serve)?;
-        Ok(Self { wake, thread: Some(thread), place, claimed })
+        Ok(Self { wake, thread: Some(thread), place, _claimed: claimed })
     }
 
-    /// Its TCP port; `None` of a Unix socket.
-    #[cfg(feature = "click")]
-    pub(crate) fn port(&self) -> Option<u16> {
-        let tcp = self.claimed.is_none();
-        self.place.parse().ok().filter(|_| tcp).map(|place: SocketAddr| place.port())
+    /// Whether it turned out since the last call that it cannot listen.
+    pub(crate) fn take_failure(&self) -> bool {
+        self.wake.failed.swap(false, SeqCst)
     }
 
     /// Where it listens: address and port, or a path.
     pub(crate) fn place(&self) -> &str {
         &self.place
     }
+}
+
+/// Tries to listen once a second; `None` where the server is to end, or no attempt is left.
+fn tried_again(
+    request: &SocketRequest,
+    service: &Service,
+    wake: &Wake,
+    woken: &Bell,
+) -> Option<Opened> {
+    for left in (0..request.retries.count).rev() {
+        sys::poll(&[woken.fd()], RETRY);
+        woken.silence();
+        if wake.ends.load(SeqCst) {
+            return None;
+        }
+        match Opened::new(request) {
+            Ok(opened) => return Some(opened),
+            Err(error) if left > 0 => service.warn_of_attempt(request, &error, left),
+            Err(error) => (service.report)(&error.to_string()),
+        }
+    }
+    wake.failed.store(true, SeqCst);
+    None
 }
 
 impl Drop for ControlServer {
@@ -239,78 +269,10 @@ impl Drop for ControlServer {
     }
 }
 
-/// The first free one of the ports, on all addresses of both families or for this host alone.
-fn bind(listen: &Listen, everywhere: bool) -> Result<TcpListener, ListenError> {
-    let addresses: &[IpAddr] = match everywhere {
-        // A host without IPv6 has IPv4 left.
-        true => &[IpAddr::V6(Ipv6Addr::UNSPECIFIED), IpAddr::V4(Ipv4Addr::UNSPECIFIED)],
-        false => &[IpAddr::V4(Ipv4Addr::LOCALHOST)],
-    };
-    let mut failed = io::Error::from(ErrorKind::InvalidInput);
-    for port in listen.ports() {
-        for &address in addresses {
-            match TcpListener::bind(SocketAddr::new(address, port)) {
-                Ok(listener) => return Ok(listener),
-                // What is taken is taken on all addresses.
-                Err(error) if error.kind() == ErrorKind::AddrInUse => {
-                    failed = error;
-                    break;
-                }
-                Err(error) => failed = error,
-            }
-        }
-    }
-    let (first, last) = (*listen.ports().start(), *listen.ports().end());
-    let ports = if first == last { first.to_string() } else { format!("{first} to {last}") };
-    Err(ListenError::Tcp(ports, failed))
-}
-
-#[derive(Debug)]
-enum Listener {
-    Tcp(TcpListener),
-    Unix(UnixListener),
-}
-
-impl Listener {
-    /// The next client, and what it may do; `None` for one that is not served. A TCP connection becomes a stream socket
-    /// like any other: reads, writes, limits of time and shutdown are the same system calls for both.
-    fn accept(
-        &self,
-        service: &Service,
-    ) -> io::Result<Option<(UnixStream, control_socket::Client)>> {
-        let owns = |user: u32| user == 0 || user == sys::user();
-        match self {
-            Self::Unix(listener) => {
-                let (stream, _) = listener.accept()?;
-                // The mode of the socket's file has the same effect, unless somebody changed it.
-                let served = sys::peer_user(&stream).is_ok_and(owns);
-                let client = service.client(Access::Write, service.policy.clone());
-                Ok(served.then_some((stream, client)))
-            }
-            Self::Tcp(listener) => {
-                let (stream, _) = listener.accept()?;
-                let writes = peer::user(&stream).is_some_and(owns);
-                let access = if writes { Access::Write } else { Access::Read };
-                // One that is gone by now is found to be when it is read from.
-                let _ = stream.set_nodelay(true);
-                let client = service.client(access, service.policy.known_only());
-                Ok(Some((UnixStream::from(OwnedFd::from(stream)), client)))
-            }
-        }
-    }
-
-    fn fd(&self) -> RawFd {
-        match self {
-            Self::Tcp(listener) => listener.as_raw_fd(),
-            Self::Unix(listener) => listener.as_raw_fd(),
-        }
-    }
-}
-
 /// The thread that accepts clients.
 struct Serving {
     listener: Listener,
-    options: SessionOptions,
+    request: SocketRequest,
     service: Service,
     wake: Arc<Wake>,
     places: Arc<Places>,
@@ -331,9 +293,9 @@ struct Connected {
 }
 
 impl Serving {
-    fn new(listener: Listener, options: SessionOptions, service: Service, wake: Arc<Wake>) -> Self {
+    fn new(listener: Listener, request: SocketRequest, service: Service, wake: Arc<Wake>) -> Self {
         let places = Arc::default();
-        Self { listener, options, service, wake, places, clients: Vec::new() }
+        Self { listener, request, service, wake, places, clients: Vec::new() }
     }
 
     /// Runs until it is to end, for which `woken` rings, too.
@@ -352,7 +314,7 @@ impl Serving {
                 continue;
             }
             match self.listener.accept(&self.service) {
-                Ok(Some((stream, client))) => self.serve(stream, client),
+                Ok(Some(accepted)) => self.serve(accepted),
                 Ok(None) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 // Out of descriptors, most likely: it gets better or it does not, but never by spinning.
@@ -371,7 +333,7 @@ impl Serving {
         }
     }
 
-    fn serve(&mut self, mut stream: UnixStream, client: control_socket::Client) {
+    fn serve(&mut self, Accepted { mut stream, client, from }: Accepted) {
         if stream.set_write_timeout(Some(LONGEST_WRITE)).is_err() {
             return;
         }
@@ -381,8 +343,18 @@ impl Serving {
             let _ = stream.write(FULL);
             return;
         }
+        let number = stream.as_raw_fd();
+        let report = self.service.report;
+        let reports = self.request.reports.as_ref();
+        if let Some(name) = reports {
+            let from = from.map(|from| format!(" from {}.{}", from.ip(), from.port()));
+            let from = from.unwrap_or_default();
+            report(&format!("{name}: opened connection {number}{from}"));
+        }
+        let closed = reports.map(|name| format!("{name}: closed connection {number}"));
         let stream = Arc::new(stream);
         let end = End {
+            closed: closed.map(|words| (report, words)),
             stream: Arc::clone(&stream),
             places: Arc::clone(&self.places),
             reads,
@@ -390,12 +362,14 @@ impl Serving {
         };
         self.places.all.fetch_add(1, SeqCst);
         self.places.readers.fetch_add(usize::from(reads), SeqCst);
-        let (options, service) = (self.options, self.service.clone());
+        let session = Session::of(self.request.options, client);
+        let session = session.through(self.request.proxy.clone());
+        let service = self.service.clone();
         let thread = std::thread::Builder::new().name("fingerpost-client".into());
         // Without a thread `end` closes the connection; the next client may have more luck.
         if let Ok(thread) = thread.spawn(move || {
             // What a client does to its own connection is its own affair.
-            let _ = talk(&end.stream, Session::of(options, client), &service);
+            let _ = talk(&end.stream, session, &service);
         }) {
             self.clients.push(Connected { stream, thread });
         }
@@ -404,6 +378,8 @@ impl Serving {
 
 /// Reports the end of a client, however it ended.
 struct End {
+    /// What is reported, and where.
+    closed: Option<(fn(&str), String)>,
     stream: Arc<UnixStream>,
     places: Arc<Places>,
     /// Which place it has.
@@ -415,6 +391,9 @@ impl Drop for End {
     fn drop(&mut self) {
         // It may have gone already.
         let _ = self.stream.shutdown(Shutdown::Both);
+        if let Some((report, words)) = &self.closed {
+            report(words);
+        }
         self.places.readers.fetch_sub(usize::from(self.reads), SeqCst);
         self.places.all.fetch_sub(1, SeqCst);
         self.wake.bell.ring();
@@ -465,15 +444,17 @@ fn send(mut stream: &UnixStream, mut reply: &[u8]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::net::TcpStream;
+    use std::net::{SocketAddr, TcpListener, TcpStream};
     use std::os::unix::fs::PermissionsExt;
     use std::path::PathBuf;
     use std::sync::mpsc;
 
     use fingerpost_packet::Handler;
+    use fingerpost_packet::handler::control_socket::{Listen, Retries, SessionOptions};
     use fingerpost_packet::language::{ClassSpec, Language};
 
     use super::*;
+    use crate::api::socket::SocketError;
 
     const GREETING: &str = "Click::ControlSocket/1.3\r\n";
     const PATIENCE: Duration = Duration::from_secs(20);
@@ -508,8 +489,32 @@ mod tests {
         Listen::tcp("0").unwrap()
     }
 
+    fn request(listen: &Listen) -> SocketRequest {
+        SocketRequest::new(listen.clone(), SessionOptions::default())
+    }
+
     fn start(listen: &Listen, service: Service) -> ControlServer {
-        ControlServer::start(listen, SessionOptions::default(), service).unwrap()
+        ControlServer::start(&request(listen), service).unwrap()
+    }
+
+    /// What servers of tests report.
+    static REPORTED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+    /// A service that reports there.
+    fn reporting() -> Service {
+        Service { report: |words| REPORTED.lock().unwrap().push(words.to_owned()), ..service(0) }
+    }
+
+    /// Whether so is reported, in a while.
+    fn is_reported(fits: impl Fn(&str) -> bool) -> bool {
+        let begin = Instant::now();
+        while begin.elapsed() < PATIENCE {
+            if REPORTED.lock().unwrap().iter().any(|words| fits(words)) {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        false
     }
 
     fn connect(server: &ControlServer) -> TcpStream {
@@ -557,7 +562,7 @@ mod tests {
         assert_eq!(PathBuf::from(server.place()), path);
         let answer = ask(UnixStream::connect(&path).unwrap(), "read list\nquit\n");
         assert_eq!(answer, format!("{GREETING}540 No router installed\r\n200 Goodbye!\r\n"));
-        let again = ControlServer::start(&listen, SessionOptions::default(), nothing());
+        let again = ControlServer::start(&request(&listen), nothing());
         assert!(matches!(again, Err(ListenError::Unix(SocketError::Taken { .. }))));
         drop(server);
         assert!(!fs::exists(path).unwrap(), "it takes its file along");
@@ -570,18 +575,72 @@ mod tests {
             let first = TcpListener::bind("127.0.0.1:0").unwrap();
             let port = first.local_addr().unwrap().port();
             let only = Listen::tcp(&port.to_string()).unwrap();
-            let error = ControlServer::start(&only, SessionOptions::default(), nothing());
+            let error = ControlServer::start(&request(&only), nothing());
             let words = error.unwrap_err().to_string();
             assert!(words.starts_with(&format!("control socket: TCP port {port}: ")), "{words}");
             let or_next = Listen::tcp(&format!("{port}+")).unwrap();
-            let started = ControlServer::start(&or_next, SessionOptions::default(), nothing());
+            let requested = request(&or_next);
+            let started = ControlServer::start(&requested, nothing());
             if let Ok(server) = started {
                 let found: SocketAddr = server.place().parse().unwrap();
+                assert_eq!(requested.port(), Some(found.port()));
                 assert!((1..=10).contains(&(found.port() - port)), "{found} after {port}");
                 return;
             }
             assert!(attempt < 10, "eleven ports in a row are taken, ten times");
         }
+    }
+
+    #[test]
+    fn a_place_that_is_taken_is_tried_again() {
+        let first = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = first.local_addr().unwrap().port();
+        let listen = Listen::tcp(&port.to_string()).unwrap();
+        let mut last = request(&listen);
+        last.retries = Retries { count: 1, warns: true };
+        let server = ControlServer::start(&last, reporting()).unwrap();
+        let place = format!("control socket: TCP port {port}: ");
+        assert!(is_reported(|words| {
+            words.starts_with(&format!("warning: {place}")) && words.ends_with("(1 try left)")
+        }));
+        assert!(is_reported(|words| words.starts_with(&place)), "no attempt is left");
+        let begin = Instant::now();
+        while !server.take_failure() {
+            assert!(begin.elapsed() < PATIENCE);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(!server.take_failure(), "once");
+        let mut silent = request(&listen);
+        silent.retries = Retries { count: 1000, warns: false };
+        let server = ControlServer::start(&silent, reporting()).unwrap();
+        drop(first);
+        let place = format!("127.0.0.1:{port}");
+        let begin = Instant::now();
+        let stream = loop {
+            match TcpStream::connect(&place) {
+                Ok(stream) => break stream,
+                Err(error) => assert!(begin.elapsed() < PATIENCE, "{error}"),
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        assert!(ask(stream, "quit\n").starts_with(GREETING));
+        assert_eq!((silent.port(), server.take_failure()), (Some(port), false));
+    }
+
+    #[test]
+    fn connections_are_reported_where_that_is_wished() {
+        let mut verbose = request(&any_port());
+        verbose.reports = Some("v :: ControlSocket".into());
+        let server = ControlServer::start(&verbose, reporting()).unwrap();
+        ask(connect(&server), "quit\n");
+        let reported = |what: &str| {
+            let words = format!("v :: ControlSocket: {what} connection ");
+            is_reported(|line| line.starts_with(&words))
+        };
+        assert!(reported("opened") && reported("closed"));
+        assert!(is_reported(
+            |line| line.contains("opened connection") && line.contains(" from 127.0.0.1.")
+        ));
     }
 
     #[test]

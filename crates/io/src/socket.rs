@@ -1,7 +1,9 @@
 //! Sockets that carry a packet in each datagram, or the bytes of packets in a stream (Click's `Socket`).
 //!
-//! Source: the manual page of Click's `Socket`; `tcp(7)`, `udp(7)`, `unix(7)`. A device is named by KIND,ROLE,REMOTE[,LOCAL]: KIND is tcp,
-//!         udp, unix or unix-datagram, ROLE server or client, addresses are ADDRESS:PORT or a path. A client sends from LOCAL.
+//! Source: the manual page of Click's `Socket`; `tcp(7)`, `udp(7)`, `unix(7)`, `socket(7)`. A device is named by
+//!         KIND,ROLE,REMOTE[,LOCAL][,OPTION=VALUE...]: KIND is tcp, udp, unix or unix-datagram, ROLE server or client, addresses are
+//!         ADDRESS:PORT or a path. A client sends from LOCAL. Options are snaplen (bytes of a packet of a stream at most), nodelay
+//!         (false: TCP gathers what is sent), sndbuf and rcvbuf (bytes of the kernel's buffers).
 //! Shape:  non-blocking sockets of the standard library. A stream server has one client at a time; a datagram server sends to whom it
 //!         received from last. The rest of a packet that a stream took in part is sent before the next one.
 //! Cost:   a system call and a copy a packet: for what other programs give and take.
@@ -14,7 +16,7 @@
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs, UdpSocket};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::{SocketAddr as Path, UnixDatagram, UnixListener};
 use std::time::{Duration, Instant};
 
@@ -27,7 +29,7 @@ use crate::socket_path::SocketPath;
 
 pub(crate) const DRIVER: Driver = Driver {
     name: "socket",
-    summary: "packets in datagrams, or their bytes in a stream: tcp|udp|unix|unix-datagram,server|client,REMOTE[,LOCAL]",
+    summary: "packets in datagrams, or their bytes in a stream: tcp|udp|unix|unix-datagram,server|client,REMOTE[,LOCAL][,OPTION=VALUE]",
     in_rings: 0,
     external: true,
     open: |spec| Ok(vec![Box::new(Socket::open(spec.name)?)]),
@@ -36,10 +38,59 @@ pub(crate) const DRIVER: Driver = Driver {
 /// A socket, open.
 struct Socket {
     ends: Ends,
+    options: Options,
     name: String,
     counts: Counts,
     /// File of a Unix socket that this one made.
     _path: Option<SocketPath>,
+}
+
+/// What sockets are to be like.
+#[derive(Clone, Copy, Debug)]
+struct Options {
+    /// Bytes of a packet of a stream at most.
+    snap_len: usize,
+    /// TCP sends packets at once.
+    no_delay: bool,
+    /// Bytes of the kernel's buffers, where they are given.
+    send_bytes: Option<i32>,
+    receive_bytes: Option<i32>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { snap_len: usize::MAX, no_delay: true, send_bytes: None, receive_bytes: None }
+    }
+}
+
+impl Options {
+    /// Takes the option of a part of a name; `None` where it is none.
+    fn take(&mut self, part: &str) -> Option<()> {
+        let (name, value) = part.split_once('=')?;
+        match name {
+            "snaplen" => self.snap_len = value.parse().ok().filter(|bytes| *bytes > 0)?,
+            "nodelay" => self.no_delay = value.parse().ok()?,
+            "sndbuf" => self.send_bytes = Some(value.parse().ok()?),
+            "rcvbuf" => self.receive_bytes = Some(value.parse().ok()?),
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// Sets them on a socket, which may be a stream.
+    fn set(&self, socket: &impl AsFd) -> io::Result<()> {
+        let buffers = [(libc::SO_SNDBUF, self.send_bytes), (libc::SO_RCVBUF, self.receive_bytes)];
+        for (option, bytes) in buffers {
+            if let Some(bytes) = bytes {
+                set_number(socket, (libc::SOL_SOCKET, option), bytes)?;
+            }
+        }
+        if self.no_delay {
+            // Another socket than one of TCP has no such option, and needs none.
+            let _ = set_number(socket, (libc::IPPROTO_TCP, libc::TCP_NODELAY), 1);
+        }
+        Ok(())
+    }
 }
 
 /// Packets that were lost.
@@ -92,7 +143,7 @@ const REDIAL: Duration = Duration::from_secs(1);
 
 impl Source {
     /// The next connection; `WouldBlock` while there is none.
-    fn next(&mut self) -> io::Result<File> {
+    fn next(&mut self, options: &Options) -> io::Result<File> {
         let stream = match self {
             Self::Tcp(listener) => {
                 let (stream, _) = listener.accept()?;
@@ -112,7 +163,7 @@ impl Source {
                 connect(local.as_ref(), remote, false)?
             }
         };
-        quick(&stream);
+        options.set(&stream)?;
         Ok(File::from(stream))
     }
 
@@ -125,11 +176,6 @@ impl Source {
     }
 }
 
-/// Sends packets at once, where the stream is TCP: another one has no such option, and needs none.
-fn quick(stream: &OwnedFd) {
-    let _ = set_number(stream, (libc::IPPROTO_TCP, libc::TCP_NODELAY), 1);
-}
-
 /// The first address that a text stands for.
 fn address(text: &str) -> io::Result<SocketAddr> {
     text.to_socket_addrs()?.next().ok_or_else(|| ErrorKind::AddrNotAvailable.into())
@@ -137,10 +183,10 @@ fn address(text: &str) -> io::Result<SocketAddr> {
 
 impl Ends {
     fn open(
-        kind: &str,
-        server: bool,
+        (kind, server): (&str, bool),
         remote: &str,
         local: Option<&str>,
+        options: &Options,
     ) -> io::Result<(Self, Option<SocketPath>)> {
         let stream = |source| Self::Stream { source, active: None, rest: Vec::new() };
         match (kind, server) {
@@ -168,7 +214,7 @@ impl Ends {
                     }
                     None => (dial()?, None),
                 };
-                quick(&active);
+                options.set(&active)?;
                 let active = File::from(active);
                 set_nonblocking(&active)?;
                 // The file of its own address is there already when a Unix socket connects again.
@@ -185,6 +231,7 @@ impl Ends {
                     socket.connect(remote)?;
                     peer = Some(socket.peer_addr()?);
                 }
+                options.set(&socket)?;
                 socket.set_nonblocking(true)?;
                 Ok((Self::Udp { socket, peer, server }, None))
             }
@@ -196,6 +243,7 @@ impl Ends {
                     }
                     None => (UnixDatagram::unbound()?, None),
                 };
+                options.set(&socket)?;
                 socket.set_nonblocking(true)?;
                 let peer = if server { None } else { Some(Path::from_pathname(remote)?) };
                 Ok((Self::Unix { socket, peer, server }, path))
@@ -205,13 +253,13 @@ impl Ends {
     }
 
     /// Fills a packet; `None` where a datagram was too long for it.
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<Option<usize>> {
+    fn read(&mut self, bytes: &mut [u8], options: &Options) -> io::Result<Option<usize>> {
         let length = match self {
             Self::Stream { source, active, rest } => loop {
                 let stream = match active {
                     Some(stream) => stream,
                     // One that left before it was accepted, or is not there: the next one is looked for later.
-                    None => match source.next() {
+                    None => match source.next(options) {
                         Ok(stream) => {
                             rest.clear();
                             active.insert(stream)
@@ -219,7 +267,8 @@ impl Ends {
                         Err(_) => return Err(ErrorKind::WouldBlock.into()),
                     },
                 };
-                match stream.read(bytes) {
+                let most = bytes.len().min(options.snap_len);
+                match stream.read(&mut bytes[..most]) {
                     Err(error) if passes(&error) => return Err(error),
                     Ok(0) | Err(_) => *active = None,
                     Ok(length) => return Ok(Some(length)),
@@ -295,7 +344,11 @@ fn push(stream: &mut File, rest: &mut Vec<u8>, bytes: &[u8]) -> io::Result<()> {
 
 impl Socket {
     fn open(name: &str) -> Result<Self, DeviceError> {
-        let parts: Vec<&str> = name.split(',').map(str::trim).collect();
+        let mut options = Options::default();
+        let mut parts: Vec<&str> = name.split(',').map(str::trim).collect();
+        while parts.last().is_some_and(|part| options.take(part).is_some()) {
+            parts.pop();
+        }
         let (kind, role, remote, local) = match parts[..] {
             [kind, role, remote] => (kind, role, remote, None),
             [kind, "client", remote, local] => (kind, "client", remote, Some(local)),
@@ -306,7 +359,7 @@ impl Socket {
         {
             return Err(DeviceError::Unfit {
                 device: name.into(),
-                what: "expected KIND,ROLE,REMOTE[,LOCAL of a client], as tcp,server,0.0.0.0:80 or udp,client,10.0.0.1:53".into(),
+                what: "expected KIND,ROLE,REMOTE[,LOCAL of a client][,OPTION=VALUE], as tcp,server,0.0.0.0:80 or udp,client,10.0.0.1:53".into(),
             });
         }
         let failed = |source: io::Error| {
@@ -318,8 +371,9 @@ impl Socket {
             let call = if role == "server" { "bind" } else { "connect" };
             DeviceError::System { device: name.into(), call, source, hint }
         };
-        let (ends, path) = Ends::open(kind, role == "server", remote, local).map_err(failed)?;
-        Ok(Self { ends, name: name.into(), counts: Counts::default(), _path: path })
+        let opened = Ends::open((kind, role == "server"), remote, local, &options);
+        let (ends, path) = opened.map_err(failed)?;
+        Ok(Self { ends, options, name: name.into(), counts: Counts::default(), _path: path })
     }
 
     fn failed(&self, call: &'static str, source: io::Error) -> DeviceError {
@@ -330,8 +384,8 @@ impl Socket {
 impl Port for Socket {
     fn recv(&mut self, into: &mut Batch) -> Result<usize, DeviceError> {
         use ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable};
-        let Self { ends, counts: Counts { no_buffer, too_long, .. }, .. } = self;
-        let received = frame_each_call::receive(into, no_buffer, |bytes| match ends.read(bytes) {
+        let Self { ends, options, counts: Counts { no_buffer, too_long, .. }, .. } = self;
+        let read = |bytes: &mut [u8]| match ends.read(bytes, options) {
             Ok(None) => {
                 *too_long += 1;
                 Ok(None)
@@ -342,7 +396,8 @@ impl Port for Socket {
                 _ => Err(error),
             },
             read => read,
-        });
+        };
+        let received = frame_each_call::receive(into, no_buffer, read);
         received.map_err(|error| self.failed("read", error))
     }
 
@@ -366,7 +421,7 @@ impl Port for Socket {
         // Where nobody takes what it receives, a stream needs its connection all the same.
         if let Ends::Stream { source, active, rest } = &mut self.ends
             && active.is_none()
-            && let Ok(stream) = source.next()
+            && let Ok(stream) = source.next(&self.options)
         {
             rest.clear();
             *active = Some(stream);
@@ -405,6 +460,7 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
+    use crate::socket_call::number;
     use fingerpost_packet::frame::Pool;
     use fingerpost_packet::testing::batch;
 
@@ -460,6 +516,40 @@ mod tests {
         let left: Vec<_> = std::fs::read_dir(&folder).unwrap().collect();
         assert!(left.is_empty(), "files go with their sockets: {left:?}");
         std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn sockets_are_as_their_options_require() {
+        let pool = Pool::new(64, 2048);
+        let addr = free();
+        let name = format!("tcp,server,{addr},snaplen=3,nodelay=false,sndbuf=20000,rcvbuf=30000");
+        let mut server = Socket::open(&name).unwrap();
+        let mut client = Socket::open(&format!("tcp,client,{addr}")).unwrap();
+        client.send(&mut batch(&pool, 0, [&b"hello"[..]])).unwrap();
+        let begin = Instant::now();
+        let mut packets: Vec<Vec<u8>> = Vec::new();
+        while packets.concat() != b"hello" {
+            assert!(begin.elapsed() < Duration::from_secs(5), "{packets:?}");
+            let mut batch = Batch::new(&pool);
+            server.recv(&mut batch).unwrap();
+            packets.extend((0..batch.len()).map(|i| batch.bytes(i).to_vec()));
+        }
+        assert_eq!(packets, [&b"hel"[..], b"lo"]);
+        let stream = |socket: &Socket| match &socket.ends {
+            Ends::Stream { active: Some(stream), .. } => stream.try_clone().unwrap(),
+            _ => panic!("no connection"),
+        };
+        let (served, dialled) = (stream(&server), stream(&client));
+        let option = |stream: &File, option| number(stream, option).unwrap();
+        let no_delay = (libc::IPPROTO_TCP, libc::TCP_NODELAY);
+        assert_eq!((option(&served, no_delay), option(&dialled, no_delay)), (0, 1));
+        // The kernel doubles them.
+        let buffers = [libc::SO_SNDBUF, libc::SO_RCVBUF];
+        let bytes = buffers.map(|buffer| option(&served, (libc::SOL_SOCKET, buffer)));
+        assert_eq!(bytes, [40_000, 60_000]);
+        for wrong in ["snaplen=0", "nodelay=x", "color=7"] {
+            assert!(Socket::open(&format!("tcp,server,{},{wrong}", free())).is_err(), "{wrong}");
+        }
     }
 
     #[test]

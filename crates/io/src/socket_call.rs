@@ -124,6 +124,21 @@ pub(crate) unsafe fn set_option<T>(
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// Number that an option of a socket is set to.
+#[cfg(test)]
+pub(crate) fn number(
+    socket: &impl AsFd,
+    (level, option): (libc::c_int, libc::c_int),
+) -> io::Result<libc::c_int> {
+    let mut value: libc::c_int = 0;
+    let mut bytes =
+        libc::socklen_t::try_from(size_of::<libc::c_int>()).map_err(io::Error::other)?;
+    let (fd, to) = (socket.as_fd().as_raw_fd(), std::ptr::from_mut(&mut value).cast());
+    // SAFETY: invariant 1; the kernel writes no more than the size given.
+    let done = unsafe { libc::getsockopt(fd, level, option, to, &raw mut bytes) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(value) }
+}
+
 /// Binds a socket to an address.
 pub(crate) fn bind(socket: &impl AsFd, address: &Address) -> io::Result<()> {
     let bytes = libc::socklen_t::try_from(address.bytes.len()).map_err(io::Error::other)?;

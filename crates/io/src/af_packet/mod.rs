@@ -29,19 +29,26 @@ use fingerpost_packet::frame::Batch;
 
 pub(crate) const DRIVER: Driver = Driver {
     name: "af_packet",
-    summary: "a network interface by a packet socket, beside the kernel, which gets what is received as well; needs root",
+    summary: "a network interface by a packet socket, beside the kernel, which gets what is received as well: NAME[,outbound] (what it sends, too); needs root",
     in_rings: 0,
     external: true,
     open: |spec| {
-        let ifindex = index_of(spec.name).map_err(|source| DeviceError::System {
-            device: spec.name.into(),
+        let (name, outbound) = match spec.name.strip_suffix(OUTBOUND) {
+            Some(name) => (name, true),
+            None => (spec.name, false),
+        };
+        let ifindex = index_of(name).map_err(|source| DeviceError::System {
+            device: name.into(),
             call: "if_nametoindex",
             source,
             hint: "",
         })?;
-        Ok(vec![Box::new(open_as(spec.name, ifindex, Wants::Frames)?)])
+        Ok(vec![Box::new(open_as(name, ifindex, Wants::Frames { outbound })?)])
     },
 };
+
+/// What stands behind the name of an interface of which frames are received as well that the kernel sends, or others.
+const OUTBOUND: &str = ",outbound";
 
 /// Bytes of an Ethernet header.
 const ETHERNET: usize = 14;
@@ -93,8 +100,9 @@ pub struct AfPacketPort {
 /// What a port is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wants {
-    /// Whole Ethernet frames in both directions, where the device has them.
-    Frames,
+    /// Whole Ethernet frames in both directions, where the device has them; those that others send by it are received as
+    /// well where they are `outbound`.
+    Frames { outbound: bool },
     /// Packets that the kernel puts a header in front of, sent alone.
     ToSend,
 }
@@ -149,12 +157,15 @@ fn open_as(name: &str, ifindex: u32, wants: Wants) -> Result<AfPacketPort, Devic
     let ifindex = i32::try_from(ifindex)
         .map_err(|_| error("sendmmsg", io::Error::from_raw_os_error(libc::ENODEV)))?;
     let mut received = None;
-    if wants == Wants::Frames && header == LinkHeader::Ethernet {
+    if let Wants::Frames { outbound } = wants
+        && header == LinkHeader::Ethernet
+    {
         header = LinkHeader::Ready;
         fd = socket(libc::SOCK_RAW).map_err(|e| error("socket(AF_PACKET)", e))?;
         received = Some(BlockRing::new(&fd).map_err(|e| error("setsockopt(PACKET_RX_RING)", e))?);
-        for option in [libc::PACKET_IGNORE_OUTGOING, libc::PACKET_QDISC_BYPASS] {
-            set_number(&fd, (libc::SOL_PACKET, option), 1)
+        let ignores = (libc::PACKET_IGNORE_OUTGOING, libc::c_int::from(!outbound));
+        for (option, value) in [ignores, (libc::PACKET_QDISC_BYPASS, 1)] {
+            set_number(&fd, (libc::SOL_PACKET, option), value)
                 .map_err(|e| error("setsockopt(SOL_PACKET)", e))?;
         }
         // From here on frames come.
@@ -417,6 +428,34 @@ mod tests {
         });
     }
 
+    #[test]
+    fn what_others_send_is_received_where_that_is_wished() {
+        testing::in_namespace(|| {
+            let _far = tunnel("e0", libc::IFF_TAP);
+            let pool = Pool::new(64, 2048);
+            let open = |name| {
+                let spec = DeviceSpec { name, queues: (0, 1), pools: std::slice::from_ref(&pool) };
+                (DRIVER.open)(&spec).unwrap().remove(0)
+            };
+            let (mut both, mut alone) = (open("e0,outbound"), open("e0"));
+            let mut kernel = super::open("e0", testing::ifindex("e0")).unwrap();
+            let mut batch = Batch::new(&pool);
+            put(&mut batch, 0x0800, 90);
+            kernel.send(&mut batch).unwrap();
+            let until = std::time::Instant::now() + std::time::Duration::from_secs(5);
+            let mut came = Vec::new();
+            while !came.contains(&104) {
+                assert!(std::time::Instant::now() < until, "{came:?}");
+                both.recv(&mut batch).unwrap();
+                came.extend((0..batch.len()).map(|i| batch.frame_len(i)));
+                batch.clear();
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            assert_eq!(alone.recv(&mut batch).unwrap(), 0);
+            assert!(open_as("e1", 1, Wants::Frames { outbound: true }).is_err());
+        });
+    }
+
     /// Frames come whole and go whole: in order, of every length, with the tag that the kernel took off, and not
     /// our own ones.
     #[test]
@@ -424,7 +463,8 @@ mod tests {
         testing::in_namespace(|| {
             let mut far = tunnel("e0", libc::IFF_TAP);
             let pool = Pool::new(512, 2048);
-            let mut port = open_as("e0", testing::ifindex("e0"), Wants::Frames).unwrap();
+            let mut port =
+                open_as("e0", testing::ifindex("e0"), Wants::Frames { outbound: false }).unwrap();
             assert_eq!(port.mode(), "packet socket, frames from a ring");
             let frame = |len: usize, number: u8| {
                 let mut frame = vec![number; len];
@@ -465,7 +505,8 @@ mod tests {
         testing::in_namespace(|| {
             let mut far = tunnel("e0", libc::IFF_TAP);
             let pool = Pool::new(16, 2048);
-            let mut port = open_as("e0", testing::ifindex("e0"), Wants::Frames).unwrap();
+            let mut port =
+                open_as("e0", testing::ifindex("e0"), Wants::Frames { outbound: false }).unwrap();
             let mut batch = Batch::new(&pool);
             let (mut came, mut next) = (0_u64, 0_u64);
             let mut frame = [0x11; 1500];

@@ -5,13 +5,17 @@
 //! what any other port receives, and `ToPorts` sends each packet by the port that its note names: so the built-in
 //! router is one graph for any number of interfaces.
 //!
-//! Source: Click's `FromDevice` and `ToDevice`. Differs: `ToDevice` also takes what is pushed to it.
+//! Source: Click's `FromDevice` and `ToDevice`. With Click's elements `FORCE_IP true` passes IPv4 packets alone, whose header
+//! it marks: others leave by output 1, or are dropped. Differs: the time of a packet is noted only with `TIMESTAMP true`;
+//! `ToDevice` also takes what is pushed to it.
 
 use std::sync::Arc;
 
 use super::ether_input::AHEAD;
 #[cfg(feature = "click")]
-use crate::element::click::only::device::{self, IGNORED};
+use crate::element::click::only::device::{self, IGNORED, IGNORED_FROM};
+#[cfg(feature = "click")]
+use crate::element::click::only::received::Received;
 use crate::element::support::packets::Packets;
 use crate::frame::counters::Count;
 use crate::frame::wire::Ether;
@@ -22,9 +26,11 @@ use crate::language::{ClassSpec, ConfigError};
 /// Keywords without effect: none without Click's elements.
 #[cfg(not(feature = "click"))]
 const IGNORED: &[&str] = &[];
+#[cfg(not(feature = "click"))]
+const IGNORED_FROM: &[&str] = &[];
 
 pub(crate) const FROM: ElementClass = ElementClass {
-    spec: spec("FromDevice", "0/1", "h/h").ignores(IGNORED),
+    spec: spec("FromDevice", "0/1-2", "h/h").outputs(&["out", "others"]).ignores(IGNORED_FROM),
     summary: "the packets that a device receives",
     configure: from,
 };
@@ -60,10 +66,18 @@ const fn spec(name: &'static str, ports: &'static str, processing: &'static str)
 
 /// Configures an element that receives from the device of its arguments.
 pub(crate) fn from(setup: &mut Setup<'_>) -> Result<Made, ConfigError> {
+    #[cfg(feature = "click")]
+    let received = device::received(setup);
     let port = device(setup)?;
+    #[cfg(feature = "click")]
+    let received = received?;
     let counts = setup.keep::<Packets>();
     let each = counts.clone();
-    let made = Made::new(move |instance| FromDevice { count: each.workers.add(instance) });
+    let made = Made::new(move |instance| FromDevice {
+        count: each.workers.add(instance),
+        #[cfg(feature = "click")]
+        received,
+    });
     Ok(counts.handled(made).receives(Receives::Port(port)))
 }
 
@@ -83,6 +97,8 @@ fn device(setup: &mut Setup<'_>) -> Result<u16, ConfigError> {
     let name = setup.args.positional::<String>("DEVNAME");
     let driver = setup.args.keyword::<String>("METHOD");
     #[cfg(feature = "click")]
+    let outbound = setup.args.keyword::<bool>("OUTBOUND");
+    #[cfg(feature = "click")]
     let driver = device::driver(setup, driver);
     setup.args.finish()?;
     let (name, driver) = (name?, driver?);
@@ -93,16 +109,22 @@ fn device(setup: &mut Setup<'_>) -> Result<u16, ConfigError> {
         let words = format!("METHOD: no driver `{driver}`; there are {}", known.join(", "));
         return Err(setup.args.refuse_all(&words));
     }
+    #[cfg(feature = "click")]
+    if outbound?.unwrap_or(false) {
+        return device::outbound(setup, &name, driver);
+    }
     setup.device(&name, driver)
 }
 
 /// The worker hands received batches to it. Notes which arrived for a group of hosts.
 struct FromDevice {
     count: Arc<Count>,
+    #[cfg(feature = "click")]
+    received: Received,
 }
 
 impl Element for FromDevice {
-    fn process(&mut self, _: u16, batch: &mut Batch, _: &mut Context<'_>) {
+    fn process(&mut self, _: u16, batch: &mut Batch, cx: &mut Context<'_>) {
         self.count.add(batch.len() as u64);
         for i in 0..AHEAD {
             batch.prefetch(i);
@@ -113,6 +135,10 @@ impl Element for FromDevice {
                 batch.meta_mut()[i].flags |= FLAG_LINK_MULTICAST;
             }
         }
+        #[cfg(feature = "click")]
+        self.received.note(batch, cx.now_ns);
+        #[cfg(not(feature = "click"))]
+        let _ = cx;
     }
 }
 
@@ -186,5 +212,62 @@ mod tests {
         rig.receive("a", &[&[3; 60]]);
         rig.poll();
         assert_eq!(counts(&rig), ["3", "1"]);
+    }
+
+    #[cfg(feature = "click")]
+    #[test]
+    fn ip_packets_alone_are_passed() {
+        let text = "f :: FromDevice(a, FORCE_IP true) -> IPClassifier(udp) -> ToDevice(x); f [1] -> ToDevice(y);
+            FromDevice(b, FORCE_IP true) -> ToDevice(z)";
+        let mut rig = Rig::new(&World::new(), text);
+        let ip = crate::testing::frame_v4("10.0.0.1", "10.0.0.2", 64, 17, &[0; 8]);
+        let arp = [&ip[..12], &[8, 6], &ip[14..]].concat();
+        let to = |rig: &mut Rig, device: &str| -> String {
+            let sent = rig.receive(device, &[&arp, &ip]).into_iter();
+            sent.map(|(device, _)| device).collect()
+        };
+        assert_eq!((to(&mut rig, "a"), to(&mut rig, "b")), ("xy".into(), "z".into()));
+        assert_eq!(rig.dropped(crate::frame::DropReason::Unmatched), 1);
+    }
+
+    #[cfg(feature = "click")]
+    #[test]
+    fn times_of_packets_are_noted_where_that_is_wished() {
+        use crate::element::click::only::console;
+        for (more, stamped) in
+            [(", TIMESTAMP true", true), (", TIMESTAMP false", false), ("", false)]
+        {
+            console::collect();
+            let text = format!(
+                "FromDevice(a{more}) -> ToIPSummaryDump(-, HEADER false, FIELDS timestamp)"
+            );
+            Rig::new(&World::new(), &text).receive("a", &[&[1; 60]]);
+            let out = console::collected().out;
+            assert_eq!(out != "0.000000\n", stamped, "{more}: {out}");
+        }
+    }
+
+    #[cfg(feature = "click")]
+    #[test]
+    fn what_the_kernel_sends_is_received_by_a_packet_socket() {
+        use crate::device::Driver;
+        use crate::graph::{Plan, Registry};
+        static DRIVERS: &[Driver] = &[Driver {
+            name: "af_packet",
+            summary: "",
+            in_rings: 0,
+            external: true,
+            open: |_| Ok(Vec::new()),
+        }];
+        let registry =
+            || Registry { elements: crate::ELEMENTS, drivers: DRIVERS, interfaces: |_| None };
+        let what = |more: &str| {
+            let text = format!("FromDevice(eth0, OUTBOUND true{more}) -> Discard");
+            let plan = Plan::read("a", &text, registry()).unwrap();
+            let warned = plan.warnings().iter().any(|report| report.message.contains("OUTBOUND"));
+            (plan.devices()[0].what.clone(), warned)
+        };
+        assert_eq!(what(", METHOD LINUX"), (Some("eth0,outbound".into()), false));
+        assert_eq!(what(""), (None, true), "the kernel sends by other means then");
     }
 }

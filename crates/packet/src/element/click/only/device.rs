@@ -4,8 +4,9 @@
 //!
 //! Source: Click's elements of these names, and FastClick's. `METHOD LINUX`, `METHOD PCAP` and `SNIFFER true` leave
 //! packets to the host as well (driver `af_packet`), unless `SNIFFER false` is given; a `METHOD` may also name a
-//! driver. What means nothing here (`PROMISC`, `BURST`, `SNAPLEN`, `OUTBOUND`, `HEADROOM`...) is taken with a warning,
-//! and so is `BPF_FILTER`: an `IPClassifier` behind the element does what it does.
+//! driver. By `af_packet` a `FromDevice` with `OUTBOUND true` receives what the kernel sends as well. What means nothing here
+//! (`PROMISC`, `BURST`, `SNAPLEN`, `HEADROOM`...) is taken with a warning, and so is `BPF_FILTER`: an `IPClassifier` behind
+//! the element does what it does.
 //!
 //! `KernelTap(ADDR/LEN)` and `FromHost(DEVNAME, ADDR/LEN)` are a TAP interface with this address, `KernelTun(ADDR/LEN)`
 //! is a TUN interface, whose packets have no Ethernet header (what is no IP leaves by output 1); `DEVNAME`, `ETHER` and
@@ -18,6 +19,7 @@ use std::sync::Arc;
 
 use fingerpost_route::Mac;
 
+use super::received::Received;
 use crate::element::router::device::{ToDevice, from, to};
 use crate::frame::counters::{Count, PerWorker};
 use crate::frame::wire::{Ether, EtherMut};
@@ -27,7 +29,7 @@ use crate::graph::{Context, Element, ElementClass, Inputs, Made, Receives, Setup
 use crate::language::{Around, ClassSpec, ConfigError, Problems};
 
 pub(crate) const POLL: ElementClass = ElementClass {
-    spec: ClassSpec::new("PollDevice", "0/1", "h/h", "x/y").ignores(IGNORED),
+    spec: ClassSpec::new("PollDevice", "0/1", "h/h", "x/y").ignores(IGNORED_FROM),
     summary: "the packets that a device receives, as FromDevice",
     configure: from,
 };
@@ -123,12 +125,27 @@ const IGNORED_HOST: &[&str] = &["BURST", "HEADROOM", "IGNORE_QUEUE_OVERFLOWS"];
 /// Keywords of Click's devices that have no effect.
 pub(crate) const IGNORED: &[&str] = &[
     "BURST",
-    "OUTBOUND",
     "HEADROOM",
     "PROTOCOL",
     "FORCE_IP",
     "ENCAP",
     "TIMESTAMP",
+    "ALLOW_NONEXISTENT",
+    "QUIET",
+    "UP_CALL",
+    "UNIQUE",
+    "NO_PAD",
+    "QUEUE",
+    "DEBUG",
+    "NETMAP_EXTRA",
+];
+
+/// Keywords of Click's `FromDevice` that have no effect.
+pub(crate) const IGNORED_FROM: &[&str] = &[
+    "BURST",
+    "HEADROOM",
+    "PROTOCOL",
+    "ENCAP",
     "ALLOW_NONEXISTENT",
     "QUIET",
     "UP_CALL",
@@ -203,6 +220,31 @@ pub(crate) fn driver(
 /// Driver of devices whose packets the host gets as well.
 const SHARING: &str = "af_packet";
 
+/// What is done to the packets that a `FromDevice` receives.
+pub(crate) fn received(setup: &mut Setup<'_>) -> Result<Received, ConfigError> {
+    let force_ip = setup.args.keyword::<bool>("FORCE_IP");
+    let stamps = setup.args.keyword::<bool>("TIMESTAMP");
+    let others = setup.exit(1, DropReason::Unmatched);
+    Ok(Received {
+        stamps: stamps?.unwrap_or(false),
+        snap_len: None,
+        force_ip: force_ip?.unwrap_or(false).then_some(others),
+    })
+}
+
+/// The number of the port for a device of which packets are received as well that the kernel sends.
+pub(crate) fn outbound(
+    setup: &mut Setup<'_>,
+    name: &str,
+    driver: Option<String>,
+) -> Result<u16, ConfigError> {
+    if driver.as_deref() == Some(SHARING) {
+        return setup.device_of(name, SHARING, format!("{name},outbound"));
+    }
+    setup.args.warn_here("OUTBOUND: no effect by this driver: METHOD LINUX receives what is sent");
+    setup.device(name, driver)
+}
+
 /// Link address of an interface of a `ToHost` or `FromHost` that has none of its own: Click's.
 const USUAL_MAC: Mac = Mac([0, 1, 2, 3, 4, 5]);
 
@@ -265,11 +307,7 @@ impl Host {
     }
 }
 
-/// An element that sends by a port what is wired to it, and gives what comes from there.
-pub(super) fn port(setup: &Setup<'_>, number: u16) -> Made {
-    kernel(setup, number, false)
-}
-
+/// An element that sends to an interface of the host what is wired to it, and gives what comes from there.
 fn kernel(setup: &Setup<'_>, port: u16, bare: bool) -> Made {
     let (has_inputs, outputs) = (setup.inputs > 0, setup.outputs);
     let made = Made::new(move |_| Kernel { device: ToDevice { port }, has_inputs, outputs, bare });

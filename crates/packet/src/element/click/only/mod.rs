@@ -55,6 +55,7 @@ pub(crate) mod random;
 pub(crate) mod rate_block;
 pub(crate) mod rate_monitor;
 pub(crate) mod red;
+pub(crate) mod received;
 pub(crate) mod reframe;
 pub(crate) mod renamed;
 pub(crate) mod rewriter;

@@ -1,5 +1,7 @@
 //! `fingerpost click`: a configuration of Click, by Click's command line.
 
+mod handlers;
+
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -277,44 +279,6 @@ fn exit_code(handlers: &Handlers, name: &str) -> Result<i32, Failure> {
     })
 }
 
-/// Whether a name fits a pattern, in which `*` stands for any letters, `?` for one, and `[a-c]` or `[^a-c]` for one of
-/// some.
-fn fits(pattern: &[u8], name: &[u8]) -> bool {
-    match (pattern.split_first(), name.split_first()) {
-        (None, None) => true,
-        (Some((b'*', rest)), _) => {
-            fits(rest, name) || name.split_first().is_some_and(|(_, after)| fits(pattern, after))
-        }
-        (Some((b'?', rest)), Some((_, after))) => fits(rest, after),
-        (Some((b'[', rest)), Some((letter, after))) if set_of(rest).is_some() => set_of(rest)
-            .is_some_and(|(letters, without, rest)| {
-                is_of(letters, *letter) != without && fits(rest, after)
-            }),
-        (Some((letter, rest)), Some((found, after))) => letter == found && fits(rest, after),
-        _ => false,
-    }
-}
-
-/// Letters of a bracket expression whose `[` was read, whether it is negated, and the pattern behind it.
-fn set_of(pattern: &[u8]) -> Option<(&[u8], bool, &[u8])> {
-    let (without, letters) = match pattern {
-        [b'^' | b'!', rest @ ..] => (true, rest),
-        _ => (false, pattern),
-    };
-    // A first `]` is one of them.
-    let end = letters.iter().skip(1).position(|letter| *letter == b']')? + 1;
-    Some((&letters[..end], without, &letters[end + 1..]))
-}
-
-/// Whether a letter is one of these, or in a range of them.
-fn is_of(letters: &[u8], letter: u8) -> bool {
-    match letters {
-        [first, b'-', last, rest @ ..] => (*first..=*last).contains(&letter) || is_of(rest, letter),
-        [one, rest @ ..] => *one == letter || is_of(rest, letter),
-        [] => false,
-    }
-}
-
 fn write_out(path: &Path, text: &str) -> Result<(), Failure> {
     if path.as_os_str() == "-" {
         return Ok(std::io::stdout().write_all(text.as_bytes())?);
@@ -325,48 +289,11 @@ fn write_out(path: &Path, text: &str) -> Result<(), Failure> {
     std::fs::write(path, text).map_err(failed)
 }
 
-/// What is printed of a handler; an empty value is no line.
-fn shown(name: &str, mut value: String, many: bool) -> String {
-    if !value.is_empty() && !value.ends_with('\n') {
-        value.push('\n');
-    }
-    if many { format!("{name}:\n{value}\n") } else { value }
-}
-
-/// Prints handlers as Click does: the value alone, or each below its name where there are several.
+/// Prints handlers, and reports what is wrong with others.
 fn print_handlers(handlers: &Handlers, names: &[String]) -> Result<(), Failure> {
-    let mut all = Vec::new();
-    let mut many = names.len() > 1;
-    for name in names {
-        let elements = handlers.configuration().elements();
-        let (element, own) = name.rsplit_once('.').unwrap_or(("", name));
-        let is_pattern = element.contains(['*', '?', '[']);
-        let is_element = elements.iter().any(|known| *known.name == *element);
-        let is_class = elements.iter().any(|known| known.class.name == element);
-        if !is_pattern && (is_element || !is_class) {
-            all.push(name.clone());
-            continue;
-        }
-        many = true;
-        let named = elements.iter().filter(|known| match is_pattern {
-            true => fits(element.as_bytes(), known.name.as_bytes()),
-            false => known.class.name == element,
-        });
-        let of = named.map(|known| format!("{}.{own}", known.name));
-        all.extend(of.filter(|name| handlers.find(name).is_ok_and(|h| h.is_readable())));
-    }
-    let mut out = std::io::stdout().lock();
-    let mut failed = false;
-    for name in &all {
-        match handlers.read(name, "") {
-            Ok(value) => write!(out, "{}", shown(name, value, many))?,
-            Err(error) => {
-                message(&error);
-                failed = true;
-            }
-        }
-    }
-    if failed { Err(Failure::Reported(Exit::Failed)) } else { Ok(()) }
+    let wrong = handlers::print(handlers, names, &mut std::io::stdout().lock())?;
+    wrong.iter().for_each(message);
+    if wrong.is_empty() { Ok(()) } else { Err(Failure::Reported(Exit::Failed)) }
 }
 
 #[cfg(test)]
@@ -412,13 +339,6 @@ mod tests {
     }
 
     #[test]
-    fn handlers_are_printed_with_their_names_where_they_are_many() {
-        let of = |value: &str, many| shown("a.b", value.to_owned(), many);
-        assert_eq!([of("5", false), of("5\n", false), of("", false)], ["5\n", "5\n", ""]);
-        assert_eq!([of("5", true), of("", true)], ["a.b:\n5\n\n", "a.b:\n\n"]);
-    }
-
-    #[test]
     fn what_is_flat_is_listed() {
         let text = "define($n 5) elementclass A { $x | input -> b :: B($x) -> output }
             a :: A($n); Z -> a -> Queue(7) -> A(1) -> Z";
@@ -441,21 +361,5 @@ mod tests {
         );
         let (_, flat) = listed(&["flatten", "--expand-vars"]);
         assert!(!flat.contains("define") && flat.contains("a/b :: B(5);\n"), "{flat}");
-    }
-
-    #[test]
-    fn patterns_fit_names() {
-        let fits = |pattern: &str, name: &str| fits(pattern.as_bytes(), name.as_bytes());
-        assert!(fits("*", "") && fits("*", "a/b") && fits("c*n?", "count") && fits("c", "c"));
-        assert!(
-            fits("c[12]", "c2") && fits("c[a-c-]x", "c-x") && fits("[]a]", "]") && fits("[a", "[a")
-        );
-        assert!(
-            fits("c[^12]", "c3")
-                && !fits("c[!1-3]", "c2")
-                && !fits("c[12]", "c")
-                && !fits("c[12]", "c3")
-        );
-        assert!(!fits("c?", "c") && !fits("", "c") && !fits("*x", "xy") && !fits("c", "cc"));
     }
 }

@@ -1,9 +1,9 @@
 //! Sockets that carry a packet in each datagram, or the bytes of packets in a stream (Click's `Socket`).
 //!
 //! Source: the manual page of Click's `Socket`; `tcp(7)`, `udp(7)`, `unix(7)`, `socket(7)`. A device is named by
-//!         KIND,ROLE,REMOTE[,LOCAL][,OPTION=VALUE...]: KIND is tcp, udp, unix or unix-datagram, ROLE server or client, addresses are
-//!         ADDRESS:PORT or a path. A client sends from LOCAL. Options are snaplen (bytes of a packet of a stream at most), nodelay
-//!         (false: TCP gathers what is sent), sndbuf and rcvbuf (bytes of the kernel's buffers).
+//!         KIND,ROLE,REMOTE[,LOCAL][,OPTION=VALUE...]: KIND is tcp, udp, unix or unix-datagram, ROLE server or client,
+//!         addresses are ADDRESS:PORT or a path. A client sends from LOCAL. Options are snaplen (bytes of a packet of a
+//!         stream at most), nodelay (false: TCP gathers what is sent), sndbuf and rcvbuf (bytes of the kernel's buffers).
 //! Shape:  non-blocking sockets of the standard library. A stream server has one client at a time; a datagram server sends to whom it
 //!         received from last. The rest of a packet that a stream took in part is sent before the next one.
 //! Cost:   a system call and a copy a packet: for what other programs give and take.

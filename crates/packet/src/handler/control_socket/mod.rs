@@ -6,8 +6,9 @@
 //! same. Behind a proxy (`PROXY` of the element) a name is that of a handler of the proxy, dots included. Differs: of
 //! LLRPCs (binary calls into elements) there are those of `llrpc.rs`; lines, data and replies have a greatest length, and
 //! all sessions together a greatest memory; what is no UTF-8 is refused; lines after READUNTIL and WRITEUNTIL reach the
-//! handler with a plain newline each, whatever they ended with; a last line without an end counts as one. The first line may be `AUTH TOKEN`, which gives write access; one that begins like HTTP or TLS ends the session, so
-//! that no page in a browser can speak to a router of its reader.
+//! handler with a plain newline each, whatever they ended with; a last line without an end counts as one. The first line
+//! may be `AUTH TOKEN`, which gives write access; one that begins like HTTP or TLS ends the session, so that no page in a
+//! browser can speak to a router of its reader.
 
 mod client;
 mod input;

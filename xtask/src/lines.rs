@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 use crate::sh;
 
 /// Most lines in all. A change that needs more raises it here, in its own commit, with what it adds.
-const MOST: usize = 174_000;
+const MOST: usize = 175_500;
 
 /// Folders whose files are no part of a product.
 const APART: &[&str] = &["tests", "testing", "fuzz", "examples", "peers", "target"];

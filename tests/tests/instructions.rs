@@ -4,13 +4,15 @@
 //! The counts are callgrind's, of `fingerpost bench forward` on every 45th route of the shipped tables.
 //! They hold for one compiler; with another the test prints what it counted and skips. To accept new
 //! counts: `FINGERPOST_ACCEPT=1 cargo test -p fingerpost-tests --test instructions`.
+//!
+//! The machine code of the released program has a bound as well (`docs/decisions/0015-size-outside-the-packet-path.md`).
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use fingerpost_route::source::table::FileHop;
-use fingerpost_tests::{lab, quick, root, skip, tables};
+use fingerpost_tests::{lab, program, quick, root, skip, tables};
 
 /// Packets of a run: enough that the few instructions around the path do not show.
 const PACKETS: u64 = 20_000;
@@ -19,6 +21,9 @@ const PACKETS: u64 = 20_000;
 const THIN: usize = 45;
 /// More instructions than recorded by this part fail: 1/20.
 const TOLERANCE: u64 = 20;
+
+/// Most bytes of machine code of the released program, by its default features.
+const MOST_CODE_BYTES: u64 = 15_000_000;
 
 struct Case {
     name: &'static str,
@@ -114,4 +119,20 @@ fn the_path_takes_no_more_instructions_than_recorded() {
             "{name}: {count} instructions a packet, {recorded} recorded"
         );
     }
+}
+
+#[test]
+fn the_released_program_has_bounded_code() {
+    let Some(program) = program().filter(|_| !quick()) else {
+        return skip("cargo build --release");
+    };
+    let Ok(output) = Command::new("size").arg("-A").arg(&program).output() else {
+        return skip("size (binutils)");
+    };
+    let sections = String::from_utf8_lossy(&output.stdout).into_owned();
+    let text = sections.lines().find_map(|line| line.strip_prefix(".text "));
+    let bytes: u64 =
+        text.and_then(|text| text.split_whitespace().next()?.parse().ok()).expect(".text");
+    println!("{bytes} bytes of code, at most {MOST_CODE_BYTES}");
+    assert!(bytes <= MOST_CODE_BYTES, "{bytes} bytes of code: see decision 15");
 }

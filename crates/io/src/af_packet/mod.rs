@@ -5,7 +5,9 @@
 //! built-in router ([`open`]) only sends, by VLAN, tunnel, WireGuard or PPP: the Ethernet header that it has written is
 //! taken off again and the kernel builds what the device needs, tag and all, from the link address on Ethernet-like
 //! devices, from nothing on those that carry bare IP packets; what arrives there is the kernel's.
-//! Cost:  a copy and some 2.5 us a packet, a system call per 64.
+//! Limits of frames that this host sends, where they are received as well (`outbound`): those that the interface would give
+//! checksums, or cut (TSO), come without them, and longer ones than a frame of the pool are counted as too long.
+//! Cost: a copy and some 2.5 us a packet, a system call per 64.
 //!
 //! Invariants that the unsafe code of this file relies on:
 //! 1. Structures handed to the kernel are the C ones, zero where not set; what they point to lives

@@ -425,7 +425,7 @@ impl FromDump {
     /// Reads what is due, as far as there is room and there are frames.
     fn fill(&mut self, into: &mut Batch, cx: &mut Context<'_>) {
         if let Some(reader) = self.chosen.sought() {
-            self.reader = Some(reader);
+            (self.reader, self.began) = (Some(reader), None);
             self.stop.reset();
         }
         if self.reader.is_none() || !self.active.get() {
@@ -515,8 +515,12 @@ impl Element for FromDump {
     }
 
     fn pull(&mut self, _: u16, into: &mut Batch, _: &mut dyn Inputs, cx: &mut Context<'_>) {
-        let first = into.len();
+        let (first, limit) = (into.len(), into.len() + into.room());
+        if self.chosen.gives_singly() {
+            into.set_limit(limit.min(first + 1));
+        }
         self.fill(into, cx);
+        into.set_limit(limit);
         self.count.add(self.chosen.sort_pulled(into, first, cx));
     }
 

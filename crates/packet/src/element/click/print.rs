@@ -2,8 +2,8 @@
 //!
 //! Source: Click's `Print`: a label, the length, and the first bytes in hexadecimal, or as text with `CONTENTS ASCII`;
 //! none with `CONTENTS NONE`. `TIMESTAMP` adds the packet's time, `HEADROOM` the free bytes before it and behind it,
-//! `PRINTANNO` Click's 48 bytes of annotations: the color, the aggregate, and those without a name. One of the few elements that do more than a router should do for a
-//! packet; it is not for graphs that carry load.
+//! `PRINTANNO` Click's 48 bytes of annotations: the color, the aggregate, and those without a name. One of the few elements
+//! that do more than a router should do for a packet; it is not for graphs that carry load.
 
 use std::fmt::Write as _;
 

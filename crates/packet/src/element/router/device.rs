@@ -68,7 +68,7 @@ const fn spec(name: &'static str, ports: &'static str, processing: &'static str)
 pub(crate) fn from(setup: &mut Setup<'_>) -> Result<Made, ConfigError> {
     #[cfg(feature = "click")]
     let received = device::received(setup);
-    let port = device(setup)?;
+    let port = device(setup, true)?;
     #[cfg(feature = "click")]
     let received = received?;
     let counts = setup.keep::<Packets>();
@@ -83,7 +83,7 @@ pub(crate) fn from(setup: &mut Setup<'_>) -> Result<Made, ConfigError> {
 
 /// Configures an element that sends by the device of its arguments.
 pub(crate) fn to(setup: &mut Setup<'_>) -> Result<Made, ConfigError> {
-    let port = device(setup)?;
+    let port = device(setup, false)?;
     let counts = setup.keep::<Packets>();
     let each = counts.clone();
     let made = Made::new(move |instance| Counted {
@@ -93,11 +93,12 @@ pub(crate) fn to(setup: &mut Setup<'_>) -> Result<Made, ConfigError> {
     Ok(counts.handled(made))
 }
 
-fn device(setup: &mut Setup<'_>) -> Result<u16, ConfigError> {
+/// The port that an element names; one that receives may have what the host sends as well.
+fn device(setup: &mut Setup<'_>, receives: bool) -> Result<u16, ConfigError> {
     let name = setup.args.positional::<String>("DEVNAME");
     let driver = setup.args.keyword::<String>("METHOD");
     #[cfg(feature = "click")]
-    let outbound = setup.args.keyword::<bool>("OUTBOUND");
+    let outbound = if receives { setup.args.keyword::<bool>("OUTBOUND") } else { Ok(None) };
     #[cfg(feature = "click")]
     let driver = device::driver(setup, driver);
     setup.args.finish()?;

@@ -17,7 +17,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use crate::element::support::complaint::Complaint;
-use crate::element::support::setting::Setting;
+use crate::element::support::setting::{Setting, value};
 use crate::frame::counters::{Count, PerWorker};
 use crate::frame::wire::checksum::checksum;
 use crate::frame::wire::ip4::{DONT_FRAGMENT, FRAGMENT_OFFSET, MORE_FRAGMENTS};
@@ -49,7 +49,7 @@ pub(crate) const FRAGMENTER: ElementClass = ElementClass {
         headroom?;
         let mtu = mtu?;
         if mtu < LEAST_MTU {
-            return Err(setup.args.refuse_all("MTU must be at least 8"));
+            return Err(setup.args.refuse_all(TOO_SMALL));
         }
         let mtu = Setting::new(mtu);
         let honor_df: bool = honor_df?.unwrap_or(true);
@@ -68,13 +68,25 @@ pub(crate) const FRAGMENTER: ElementClass = ElementClass {
         });
         let drops = Handler::read("drops", move || shown.0.sum(Count::read).to_string());
         let fragments = move || cut.1.sum(|counts| counts.fragments.read()).to_string();
-        let made = made.handler(drops).handler(Handler::read("fragments", fragments));
-        Ok(mtu.handled(made, "mtu"))
+        let shown = mtu.clone();
+        Ok(made
+            .handler(drops)
+            .handler(Handler::read("fragments", fragments))
+            .handler(Handler::read("mtu", move || shown.get().to_string()))
+            .handler(Handler::write("mtu", move |text| {
+                let bytes: u16 = value(text)?;
+                if bytes < LEAST_MTU {
+                    return Err(TOO_SMALL.to_owned());
+                }
+                mtu.set(bytes);
+                Ok(())
+            })))
     },
 };
 
 /// Least MTU that may be configured: Click's.
 const LEAST_MTU: u16 = 8;
+const TOO_SMALL: &str = "MTU must be at least 8";
 
 /// Lines about packets that are not cut, unless there is one about each: Click's.
 const LINES: u32 = 5;

@@ -169,7 +169,8 @@ impl Graph {
     }
 
     /// Counts the ticks of each node from now on, or no longer. Costs two looks at the processor's clock a
-    /// batch and node, and nothing while it is off; counts nothing where there is no such clock.
+    /// batch and node, and nothing while it is off; counts nothing where there is no such clock. What a node pulls, and what
+    /// is pushed meanwhile, counts for that node.
     pub fn set_clock(&mut self, clock: Option<Ticks>) {
         self.clock = clock;
     }

@@ -19,8 +19,8 @@
 //! applies to IPv4 as well); one that is there already is ignored. Congestion that a fragment met its packet met (RFC
 //! 3168, 5.3).
 //!
-//! Cost: a hash table, a copy of each fragment's payload but one; nothing is allocated after the start. A lock that `dump`
-//! alone contends for is taken once a batch.
+//! Cost: a hash table, a copy of each fragment's payload but one; after the start only a packet that is given up allocates, a
+//! list of its gaps. A lock that `dump` alone contends for is taken once a batch; `dump` holds it for a line a packet.
 
 mod store;
 

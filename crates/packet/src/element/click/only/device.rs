@@ -128,6 +128,7 @@ pub(crate) const IGNORED: &[&str] = &[
     "HEADROOM",
     "PROTOCOL",
     "FORCE_IP",
+    "OUTBOUND",
     "ENCAP",
     "TIMESTAMP",
     "ALLOW_NONEXISTENT",

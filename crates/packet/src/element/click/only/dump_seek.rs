@@ -36,7 +36,8 @@ impl Sought {
     /// The place and the reader, where there is one.
     pub(crate) fn take(&self) -> Option<(u64, Pcap)> {
         // Relaxed: the lock orders what it guards.
-        self.0.is_there.swap(false, Relaxed).then(|| self.lock().take()).flatten()
+        let is_there = self.0.is_there.load(Relaxed) && self.0.is_there.swap(false, Relaxed);
+        is_there.then(|| self.lock().take()).flatten()
     }
 
     /// Adds the handler, for a file of this name; `special` ones are read in one go.

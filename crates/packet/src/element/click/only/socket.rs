@@ -71,6 +71,16 @@ fn configure(setup: &mut Setup<'_>) -> Result<Made, ConfigError> {
         }
     }
     setup.args.finish()?;
+    let snap_len = snap_len?;
+    let buffers = buffers.into_iter().collect::<Result<Vec<_>, _>>()?;
+    for (name, bytes) in
+        ["SNAPLEN", "SNDBUF", "RCVBUF"].into_iter().zip([&[snap_len], &*buffers].concat())
+    {
+        // The kernel takes them as signed numbers.
+        if bytes.is_some_and(|bytes| bytes == 0 || i32::try_from(bytes).is_err()) {
+            return Err(setup.args.refuse_all(&format!("{name}: 1 to {} are possible", i32::MAX)));
+        }
+    }
     let (remote, local) = (remote?, local?);
     let connects = client?.unwrap_or(setup.outputs == 0 || local.is_some() && setup.inputs > 0);
     let is_stream = matches!(name, "tcp" | "unix");
@@ -84,7 +94,6 @@ fn configure(setup: &mut Setup<'_>) -> Result<Made, ConfigError> {
         }
         what += &format!(",{local}");
     }
-    let snap_len = snap_len?;
     if let Some(bytes) = snap_len.filter(|_| is_stream) {
         what += &format!(",snaplen={bytes}");
     }
@@ -92,7 +101,7 @@ fn configure(setup: &mut Setup<'_>) -> Result<Made, ConfigError> {
         what += ",nodelay=false";
     }
     for (option, bytes) in ["sndbuf", "rcvbuf"].into_iter().zip(buffers) {
-        if let Some(bytes) = bytes? {
+        if let Some(bytes) = bytes {
             what += &format!(",{option}={bytes}");
         }
     }

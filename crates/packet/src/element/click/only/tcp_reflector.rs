@@ -9,8 +9,9 @@
 use super::checksums::fill_checksums;
 use super::each::{class, each};
 use super::random::Random;
-use super::seen::{Seen, long};
+use super::seen::{Seen, long, word};
 use crate::frame::wire::IP4_BYTES;
+use crate::frame::wire::ip4::MORE_FRAGMENTS;
 use crate::frame::wire::protocol::TCP;
 use crate::frame::{DropReason, Hop};
 use crate::graph::ElementClass;
@@ -44,7 +45,9 @@ fn answer(frame: &mut [u8], random: &mut Random) -> Option<()> {
     let seen = Seen::bare(frame, 0);
     let (total, tcp) = (seen.ip()?.len(), seen.of(TCP)?);
     let header = total - tcp.len();
-    if header < IP4_BYTES || tcp.len() < 20 {
+    // The answer to a first fragment would be one.
+    let is_cut = word(frame, 6)? & MORE_FRAGMENTS != 0;
+    if header < IP4_BYTES || tcp.len() < 20 || is_cut {
         return None;
     }
     let (seq, ack) = (long(tcp, 4)?, long(tcp, 8)?);
@@ -127,10 +130,12 @@ mod tests {
         short.truncate(50);
         let mut bad = segment(SYN, b"");
         bad[14] = 0x44;
+        let mut cut = segment(SYN, b"");
+        cut[20] |= 0x20;
         let udp = frame_v4("10.0.0.1", "192.0.2.7", 64, 17, &[2; 30]);
-        let frames: [&[u8]; 4] = [&padded, &short, &bad, &udp];
+        let frames: [&[u8]; 5] = [&padded, &short, &bad, &cut, &udp];
         assert!(rig.receive("a", &frames).is_empty());
-        assert_eq!(rig.dropped(DropReason::Consumed), 4);
+        assert_eq!(rig.dropped(DropReason::Consumed), 5);
     }
 
     #[test]

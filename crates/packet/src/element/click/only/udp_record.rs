@@ -14,7 +14,7 @@ use super::clock::{SECOND_NS, time_of_day};
 use crate::frame::wire::checksum::update;
 use crate::frame::wire::ip4::FRAGMENT_OFFSET;
 use crate::frame::wire::protocol::UDP;
-use crate::frame::wire::{IP6_BYTES, Ip4, Ip6};
+use crate::frame::wire::{IP4_BYTES, IP6_BYTES, Ip4, Ip6};
 use crate::frame::{Batch, DropReason};
 use crate::graph::{Context, Element, ElementClass, Made};
 use crate::handler::Handler;
@@ -86,23 +86,29 @@ impl Element for Store {
 /// Where the UDP header of a packet is that has room for a record.
 fn udp_at(frame: &[u8], offset: usize) -> Result<usize, DropReason> {
     let first = *frame.get(offset).ok_or(DropReason::TooShort)?;
-    let header = match first >> 4 {
+    let (is_udp, header, total) = match first >> 4 {
         4 => {
             let ip = Ip4::at(frame, offset).ok_or(DropReason::TooShort)?;
             let is_udp = ip.protocol() == UDP && ip.fragment() & FRAGMENT_OFFSET == 0;
-            is_udp.then_some(ip.header_len())
+            (is_udp, ip.header_len(), ip.total_len())
         }
         6 => {
             let ip = Ip6::at(frame, offset).ok_or(DropReason::TooShort)?;
-            (ip.next_header() == UDP).then_some(IP6_BYTES)
+            (ip.next_header() == UDP, IP6_BYTES, IP6_BYTES + ip.payload_len())
         }
         _ => return Err(DropReason::BadVersion),
     };
-    let at = offset + header.ok_or(DropReason::Unmatched)?;
-    if frame.len() < at + UDP_BYTES + RECORD_BYTES {
-        return Err(DropReason::TooShort);
+    if header < IP4_BYTES {
+        return Err(DropReason::BadHeaderLength);
     }
-    Ok(at)
+    // What is behind the packet in its frame is none of it.
+    match () {
+        () if !is_udp => Err(DropReason::Unmatched),
+        () if frame.len().min(offset + total) < offset + header + UDP_BYTES + RECORD_BYTES => {
+            Err(DropReason::TooShort)
+        }
+        () => Ok(offset + header),
+    }
 }
 
 /// Writes an even number of bytes into the payload of a UDP packet at an even place; its checksum follows.

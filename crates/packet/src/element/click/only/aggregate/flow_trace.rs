@@ -127,7 +127,7 @@ impl FlowTrace {
         if !std::mem::replace(&mut to.begun, true) {
             let name = self.source.as_ref().and_then(|source| source.handler("filename"));
             let name = name.filter(|name| !name.is_empty());
-            let name = name.map_or_else(String::new, |name| format!(" file='{name}'"));
+            let name = name.map_or_else(String::new, |name| format!(" file='{}'", escaped(&name)));
             to.write(&format!("<?xml version='1.0' standalone='yes'?>\n<trace{name}>\n"));
         }
         to
@@ -160,6 +160,11 @@ impl FlowTrace {
             dst.1
         ));
     }
+}
+
+/// A text in an attribute of XML.
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('\'', "&apos;")
 }
 
 /// An address of either family, as flows have it.

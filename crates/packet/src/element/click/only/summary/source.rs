@@ -204,14 +204,21 @@ struct Source<F> {
     sampling: Sampling,
 }
 
+/// Lines, and packets of a line that counts several, that are looked at in search of the next packet.
+const LOOKS: usize = 1024;
+
 /// Bytes of a line, at most: what is longer is several lines.
 const MOST_LINE: u64 = 1 << 20;
 
 impl<F: Form> Source<F> {
-    /// Reads on to the next packet; whether there is one.
+    /// Reads on to the next packet; whether there is one now. Of packets that are not in the sample, [`LOOKS`] are passed at
+    /// most: a line may count billions.
     fn look(&mut self) -> bool {
         let repeats = self.form.repeats();
-        while self.next.is_none() {
+        for _ in 0..LOOKS {
+            if self.next.is_some() {
+                break;
+            }
             let several = match self.several.take() {
                 Some(several) => several,
                 None => match self.read() {
@@ -224,7 +231,7 @@ impl<F: Form> Source<F> {
             self.several = rest;
             self.next = Some(row).filter(|_| self.sampling.takes());
         }
-        true
+        self.next.is_some()
     }
 
     /// Reads a line or a record, which may be a packet; `None` at the end.

@@ -83,6 +83,9 @@ pub(crate) enum ClickError {
     /// A control socket cannot be opened.
     #[error(transparent)]
     Listen(#[from] ListenError),
+    /// Its place is that of a socket that is open with other options.
+    #[error("{0}: close it in one change and open it in the next, or take another port")]
+    OtherSocket(ListenError),
     /// Whoever sent the configuration may not have it opened.
     #[error("{what}: {source}")]
     Denied { what: String, source: io::Error },
@@ -276,7 +279,7 @@ impl Running {
         let ports = open_ports(&plan, stands, &pools, &BTreeMap::new(), &service.policy)?;
         let driven = ports.iter().map(|opened| (opened.number, opened.driven.clone())).collect();
         let always = requests(sockets);
-        let sockets = open_sockets(&plan, &always, &[], &service, &service.policy)?;
+        let (sockets, _) = open_sockets(&plan, &always, &[], &service, &service.policy)?;
         let (ask, requests) = channel();
         let workers = Workers::start(&plan, places, &pools, ports)?;
         let running = Self {
@@ -330,7 +333,8 @@ impl Running {
         let name = |port: &u16| &self.plan.devices()[usize::from(*port)].name;
         let devices = self.driven.iter();
         let devices = devices.map(move |(port, driven)| format!("{}: {}", name(port), driven.mode));
-        let sockets = self.sockets.iter().map(|(_, s)| format!("control socket {}", s.place()));
+        let listening = self.sockets.iter().filter(|(_, socket)| socket.listened());
+        let sockets = listening.map(|(_, s)| format!("control socket {}", s.place()));
         devices.chain(sockets)
     }
 
@@ -340,11 +344,7 @@ impl Running {
         while !stop() && !self.workers.has_ended() {
             std::thread::sleep(TICK);
             log::turn();
-            let closing = std::mem::take(&mut self.closing);
-            if !closing.is_empty() {
-                // It waits for their clients, and one of them may wait for an answer of this thread.
-                std::thread::spawn(move || drop(closing));
-            }
+            close(std::mem::take(&mut self.closing));
             while let Some(event) = self.workers.event() {
                 self.hear(event);
             }
@@ -435,12 +435,7 @@ impl Running {
                 self.remove(number);
             }
         }
-        let wanted = wanted_sockets(&self.plan, &self.always);
-        let (stay, go) = std::mem::take(&mut self.sockets)
-            .into_iter()
-            .partition(|(open, _)| wanted.iter().any(|asked| asked.is_met_by(open)));
-        (self.sockets, self.closing) = (stay, go);
-        self.sockets.extend(opened);
+        self.closing.extend(exchange_sockets(&mut self.sockets, opened));
         self.install(configuration);
         Ok(())
     }
@@ -492,30 +487,57 @@ fn requests(sockets: &[Listen]) -> Vec<SocketRequest> {
     sockets.iter().map(request).collect()
 }
 
-/// Control sockets of a plan, and others.
-fn wanted_sockets(plan: &Plan, always: &[SocketRequest]) -> Vec<SocketRequest> {
-    plan.control_sockets().chain(always).cloned().collect()
-}
-
-/// Those of them that are not `open`.
+/// Control sockets of a plan, and others, where no `open` one meets them; and whether each open one meets one.
 fn open_sockets(
     plan: &Plan,
     always: &[SocketRequest],
     open: &[Socket],
     service: &Service,
     policy: &OpenPolicy,
-) -> Result<Vec<Socket>, ClickError> {
-    let is_open = |asked: &SocketRequest| open.iter().any(|(known, _)| asked.is_met_by(known));
-    let missing = wanted_sockets(plan, always).into_iter().filter(|asked| !is_open(asked));
+) -> Result<(Vec<Socket>, Vec<bool>), ClickError> {
+    let wanted = plan.control_sockets().chain(always).cloned().collect();
+    let known: Vec<_> = open.iter().map(|(known, _)| known).collect();
+    let (missing, used) = SocketRequest::matched(wanted, &known);
+    let failed = |asked: &SocketRequest, error: ListenError| {
+        let is_open = known.iter().any(|known| known.listen == asked.listen);
+        match error.is_taken() && is_open {
+            true => ClickError::OtherSocket(error),
+            false => error.into(),
+        }
+    };
     let start = |asked: SocketRequest| {
         let place = asked.listen.to_string();
         let denied =
             |source| ClickError::Denied { what: format!("ControlSocket({place})"), source };
         policy.control_socket(&place).map_err(denied)?;
-        let server = ControlServer::start(&asked, service.clone())?;
+        let started = ControlServer::start(&asked, service.clone());
+        let server = started.map_err(|error| failed(&asked, error))?;
         Ok((asked, server))
     };
-    missing.map(start).collect()
+    let opened = missing.into_iter().map(start).collect::<Result<_, ClickError>>()?;
+    Ok((opened, used))
+}
+
+/// Puts what [`open_sockets`] opened in the place of those that meet no request, and returns the latter.
+fn exchange_sockets(
+    sockets: &mut Vec<Socket>,
+    (opened, used): (Vec<Socket>, Vec<bool>),
+) -> Vec<Socket> {
+    let open = std::mem::take(sockets).into_iter().zip(used);
+    let (stay, go): (Vec<_>, Vec<_>) = open.partition(|(_, used)| *used);
+    sockets.extend(stay.into_iter().map(|(socket, _)| socket).chain(opened));
+    go.into_iter().map(|(socket, _)| socket).collect()
+}
+
+/// Closes sockets, once their clients have had time to read an answer of the calling thread, on a thread of its own: it
+/// waits for the clients, and one of them may wait for another answer.
+fn close(sockets: Vec<Socket>) {
+    if !sockets.is_empty() {
+        std::thread::spawn(move || {
+            std::thread::sleep(TICK);
+            drop(sockets);
+        });
+    }
 }
 
 /// Requests the end of the router where a control socket could not be opened after all.

@@ -17,7 +17,7 @@ use fingerpost_lpm::registry as algorithms;
 use fingerpost_packet::element::click::only::{clock, console, time};
 use fingerpost_packet::graph::Graph;
 use fingerpost_packet::graph::worker::{Command, Event, Worker, WorkerOptions, clock_start};
-use fingerpost_packet::handler::control_socket::Listen;
+use fingerpost_packet::handler::control_socket::{Listen, SocketRequest};
 use fingerpost_packet::handler::{Handler, Handlers};
 use fingerpost_packet::language::Configuration;
 use fingerpost_packet::{OpenPolicy, Plan, Pool, WorkerCounters};
@@ -26,7 +26,7 @@ use fingerpost_route::{Control, ControlOptions};
 use super::workers::{COUNTED_PORTS, FLOW_SEED};
 use super::{
     ClickError, FRAME_BYTES, Given, MOST_FRAMES, Planned, Request, SPARE_FRAMES, Socket, archive,
-    end_without, kept, open_ports, open_sockets, planned, requests, words,
+    close, end_without, exchange_sockets, kept, open_ports, open_sockets, planned, requests, words,
 };
 use crate::control::Service;
 use crate::sys;
@@ -91,7 +91,11 @@ pub(crate) struct Single<'a> {
     handlers: Arc<Handlers>,
     signals: Signals,
     service: Service,
+    /// Control sockets that are there whatever the configuration has.
+    always: Vec<SocketRequest>,
     sockets: Vec<Socket>,
+    /// Sockets that nobody needs any more; their clients may have requested that.
+    closing: Vec<Socket>,
     ask: Sender<Request>,
     requests: Receiver<Request>,
     /// Whether a device is open.
@@ -117,7 +121,7 @@ impl<'a> Single<'a> {
         let pools = [pool.clone()];
         let ports = open_ports(&plan, &[], &pools, &BTreeMap::new(), &service.policy)?;
         let always = requests(&options.sockets);
-        let sockets = open_sockets(&plan, &always, &[], &service, &service.policy)?;
+        let (sockets, _) = open_sockets(&plan, &always, &[], &service, &service.policy)?;
         let control = Control::new(ControlOptions {
             v4: algorithms::v4().collect(),
             v6: algorithms::v6().collect(),
@@ -163,7 +167,9 @@ impl<'a> Single<'a> {
             handlers,
             signals,
             service,
+            always,
             sockets,
+            closing: Vec::new(),
             ask,
             requests,
             has_ports,
@@ -210,6 +216,7 @@ impl<'a> Single<'a> {
                     (None, Ok(())) => {}
                 }
             }
+            close(std::mem::take(&mut self.closing));
             let idle = received == 0 && !self.worker.is_active();
             if self.options.virtual_start_ns.is_some() {
                 self.go_on(idle);
@@ -253,12 +260,12 @@ impl<'a> Single<'a> {
     fn replace(&mut self, text: &str, policy: &OpenPolicy) -> Result<(), ClickError> {
         let Planned { configuration, plan } =
             planned(Some(&self.plan), &self.options.name, text, &self.options.given, policy)?;
-        let opened = open_sockets(&plan, &[], &self.sockets, &self.service, policy)?;
+        let opened = open_sockets(&plan, &self.always, &self.sockets, &self.service, policy)?;
         let graph = Graph::after(&self.plan, &plan, &self.pool);
         if self.commands.send(Command::Replace(Box::new(graph))).is_err() || self.worker.obey() {
             return Err(ClickError::Worker);
         }
-        self.sockets.extend(opened);
+        self.closing.extend(exchange_sockets(&mut self.sockets, opened));
         self.plan = plan;
         let sockets = Parts::of(&self.options, &self.sockets);
         self.handlers =

@@ -186,6 +186,8 @@ pub(crate) struct ControlServer {
     thread: Option<JoinHandle<()>>,
     /// Where it is: `127.0.0.1:1234`, or a path.
     place: String,
+    /// It did so from the start.
+    listened: bool,
     /// Its Unix socket, whose file goes with it.
     _claimed: Option<Claimed>,
 }
@@ -198,13 +200,14 @@ impl ControlServer {
     pub(crate) fn start(request: &SocketRequest, service: Service) -> Result<Self, ListenError> {
         let (listener, place, claimed) = match Opened::new(request) {
             Ok(Opened { listener, place, claimed }) => (Some(listener), place, claimed),
-            Err(error) if request.retries.count > 0 => {
+            Err(error) if request.retries.count > 0 && error.is_taken() => {
                 let left = request.retries.count;
                 service.warn_of_attempt(request, &error, left);
                 (None, request.listen.to_string(), None)
             }
             Err(error) => return Err(error),
         };
+        let listened = listener.is_some();
         let (bell, woken) = Bell::pair()?;
         let [ends, failed] = [false; 2].map(AtomicBool::new);
         let wake = Arc::new(Wake { bell, ends, failed });
@@ -221,12 +224,17 @@ impl ControlServer {
             Serving::new(listener, request, service, wakes).run(&woken);
         };
         let thread = std::thread::Builder::new().name("fingerpost-control".into()).spawn(serve)?;
-        Ok(Self { wake, thread: Some(thread), place, _claimed: claimed })
+        Ok(Self { wake, thread: Some(thread), place, listened, _claimed: claimed })
     }
 
     /// Whether it turned out since the last call that it cannot listen.
     pub(crate) fn take_failure(&self) -> bool {
         self.wake.failed.swap(false, SeqCst)
+    }
+
+    /// Whether its place was free when it started.
+    pub(crate) fn listened(&self) -> bool {
+        self.listened
     }
 
     /// Where it listens: address and port, or a path.
@@ -250,8 +258,13 @@ fn tried_again(
         }
         match Opened::new(request) {
             Ok(opened) => return Some(opened),
-            Err(error) if left > 0 => service.warn_of_attempt(request, &error, left),
-            Err(error) => (service.report)(&error.to_string()),
+            Err(error) if left > 0 && error.is_taken() => {
+                service.warn_of_attempt(request, &error, left);
+            }
+            Err(error) => {
+                (service.report)(&error.to_string());
+                break;
+            }
         }
     }
     wake.failed.store(true, SeqCst);
@@ -599,6 +612,7 @@ mod tests {
         let mut last = request(&listen);
         last.retries = Retries { count: 1, warns: true };
         let server = ControlServer::start(&last, reporting()).unwrap();
+        assert!(!server.listened());
         let place = format!("control socket: TCP port {port}: ");
         assert!(is_reported(|words| {
             words.starts_with(&format!("warning: {place}")) && words.ends_with("(1 try left)")
@@ -625,6 +639,14 @@ mod tests {
         };
         assert!(ask(stream, "quit\n").starts_with(GREETING));
         assert_eq!((silent.port(), server.take_failure()), (Some(port), false));
+    }
+
+    #[test]
+    fn other_errors_are_not_tried_again() {
+        let mut nowhere = request(&Listen::Unix("/nowhere/at/all".into()));
+        nowhere.retries = Retries { count: 1000, warns: false };
+        let error = ControlServer::start(&nowhere, nothing());
+        assert!(matches!(error, Err(ListenError::Unix(SocketError::Io { .. }))));
     }
 
     #[test]

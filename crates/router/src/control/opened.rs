@@ -25,6 +25,18 @@ pub(crate) enum ListenError {
     Start(#[from] io::Error),
 }
 
+impl ListenError {
+    /// Whether somebody else has the place.
+    pub(crate) fn is_taken(&self) -> bool {
+        let in_use = |error: &io::Error| error.kind() == ErrorKind::AddrInUse;
+        match self {
+            Self::Tcp(_, error) | Self::Unix(SocketError::Io { error, .. }) => in_use(error),
+            Self::Unix(SocketError::Taken { .. }) => true,
+            Self::Unix(_) | Self::Start(_) => false,
+        }
+    }
+}
+
 /// A socket that listens.
 pub(super) struct Opened {
     pub(super) listener: Listener,

@@ -84,7 +84,7 @@ pub(crate) enum ClickError {
     #[error(transparent)]
     Listen(#[from] ListenError),
     /// Its place is that of a socket that is open with other options.
-    #[error("{0}: close it in one change and open it in the next, or take another port")]
+    #[error("{0}: close it in one change and open it in the next, or take another place")]
     OtherSocket(ListenError),
     /// Whoever sent the configuration may not have it opened.
     #[error("{what}: {source}")]

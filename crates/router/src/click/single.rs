@@ -390,3 +390,45 @@ pub(crate) fn text_of(path: &Path) -> Result<String, ClickError> {
 pub(crate) fn seconds_since(start: Instant) -> String {
     format!("{:.3}", start.elapsed().as_secs_f64())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_end_with_their_configuration() {
+        let path = std::env::temp_dir().join(format!("fp-single-{}", std::process::id()));
+        let text = |options: &str| {
+            let path = path.display();
+            format!("ControlSocket(TCP, 0{options}); ControlSocket(UNIX, {path})")
+        };
+        let (given, policy) = (Given::default(), OpenPolicy::default());
+        let planned = planned(None, "a", &text(""), &given, &policy).ok().unwrap();
+        let options = SingleOptions {
+            name: "a".to_owned(),
+            given,
+            sockets: vec![Listen::tcp("0").unwrap()],
+            reconfigures: true,
+            virtual_start_ns: None,
+        };
+        let mut single = Single::start(planned, options).ok().unwrap();
+        let places = |single: &Single<'_>| -> Vec<String> {
+            single.sockets.iter().map(|(_, server)| server.place().to_owned()).collect()
+        };
+        let first = places(&single);
+        single.replace(&text(", VERBOSE true"), &policy).unwrap();
+        assert_eq!((places(&single), single.closing.len()), (first.clone(), 0));
+        single.replace(&text(", READONLY true"), &policy).unwrap();
+        let second = places(&single);
+        assert_eq!((&second[..2], second.len()), (&first[1..], 3));
+        assert!(!first.contains(&second[2]) && single.closing.len() == 1);
+        let other = format!("ControlSocket(UNIX, {}, READONLY true)", path.display());
+        let words = single.replace(&other, &policy).unwrap_err().to_string();
+        assert!(words.ends_with("open it in the next, or take another place"), "{words}");
+        assert_eq!(places(&single), second, "nothing has changed");
+        single.replace("Idle -> Discard", &policy).unwrap();
+        assert_eq!((places(&single), single.closing.len()), (vec![first[2].clone()], 3));
+        single.stop();
+        assert!(!path.exists());
+    }
+}

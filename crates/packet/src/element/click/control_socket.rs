@@ -2,9 +2,11 @@
 //!
 //! Source: Click's `ControlSocket`. `PROXY` names an element whose handlers stand for those of all others. With `VERBOSE
 //! true` connections are reported. Where the socket's place is taken, it is tried again `RETRIES` times, once a second;
-//! each attempt that fails is reported, with `RETRY_WARNINGS false` only the last, which ends the router. Differs: a TCP
-//! socket is for this host alone unless `LOCALHOST false` opens it to all; whoever runs the graph decides which clients
-//! may change the router. Handler `port` has the TCP port that it listens at, `filename` the path of the Unix socket.
+//! each attempt that fails is reported, with `RETRY_WARNINGS false` only the last, which ends the router; other errors are
+//! not retried. A configuration that replaces another keeps a socket of the same place, `READONLY` and `PROXY` with its
+//! clients, and with its `VERBOSE`. Differs: a TCP socket is for this host alone unless `LOCALHOST false` opens it to all;
+//! whoever runs the graph decides which clients may change the router. Handler `port` has the TCP port that it listens at,
+//! `filename` the path of the Unix socket.
 
 use crate::graph::{ElementClass, Made, Passing, Setup};
 use crate::handler::Handler;

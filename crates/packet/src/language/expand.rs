@@ -16,7 +16,7 @@ use super::parse::REST;
 use super::scope::{ClassRef, End, MOST_CONNECTIONS, Part, Template};
 use super::source::{Problems, Sources, Span, short};
 use super::text::{Builder, Text};
-use super::vars::{Expander, Frame};
+use super::vars::{Expander, Frame, Keeps};
 
 /// Longest name of an element with those of its compounds, in bytes.
 const MOST_NAME: usize = 1000;
@@ -41,7 +41,7 @@ pub(super) struct Variables<'a> {
     pub overrides: &'a [(&'a str, Text)],
     /// Those that nothing defines stay as they are.
     pub keeps_unknown: bool,
-    /// Those that are defined do.
+    /// Those that are defined do, in the arguments of elements that are no compounds.
     pub keeps_defined: bool,
 }
 
@@ -58,7 +58,7 @@ pub(super) fn expand(
         sources,
         templates,
         variables,
-        keeps_unknown,
+        keeps: Keeps { unknown: keeps_unknown, defined: keeps_defined },
         flat: Flat::default(),
         wires: Vec::new(),
         compounds: 0,
@@ -67,10 +67,8 @@ pub(super) fn expand(
     let mut frame = Frame::new(None);
     let defined = templates[top].defines.iter().map(|(name, _, value)| (*name, value));
     for (name, value) in defined.chain(overrides.iter().map(|(name, value)| (*name, value))) {
-        match keeps_defined {
-            true => frame.keep(name),
-            false => frame.define(name, value.clone()),
-        }
+        frame.define(name, value.clone());
+        frame.keep(name);
     }
     work.compounds = 1;
     work.compound((top, 0), "", &frame);
@@ -84,7 +82,7 @@ struct Work<'t, 'p> {
     sources: &'t Sources,
     templates: &'t [Template<'t>],
     variables: Expander<'p>,
-    keeps_unknown: bool,
+    keeps: Keeps,
     flat: Flat,
     wires: Vec<(Port, Port, Span)>,
     /// Those in use so far.
@@ -158,7 +156,12 @@ impl<'t> Work<'t, '_> {
         }
         let given = part.config.unwrap_or(Span { start: part.place.end, ..part.place });
         let script = matches!(part.class, ClassRef::Built(class) if class.role == Role::Script);
-        let keeps = script || self.keeps_unknown;
+        // What a compound is given chooses its form, and is put in quotes, split and compared.
+        let compound = matches!(part.class, ClassRef::Template(_));
+        let keeps = Keeps {
+            unknown: script || self.keeps.unknown,
+            defined: self.keeps.defined && !compound,
+        };
         let config = self.variables.expand_for(&Text::of(self.sources, given), frame, keeps);
         let class = match self.form(part, used, &config) {
             ClassRef::Built(class) => class,

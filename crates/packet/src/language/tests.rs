@@ -199,12 +199,31 @@ fn definitions_are_kept_where_that_is_wanted() {
     let kept = |language: Language<'_, _>| {
         language.keeping_defined(true).read("a", text).unwrap().flatconfig()
     };
-    let flat = "Idle@2 :: Idle(\"${x-2}\", ${y});\nA@1/Idle@1 :: Idle($x 3, '$x');\n\n";
-    let with = |definitions: &str| format!("define({definitions});\n\n{flat}");
-    assert_eq!(kept(Language::new(CLASSES)), with("$x 1, $y \"a $x\""));
+    let with = |x: &str, definitions: &str| {
+        let own = "Idle@2 :: Idle(\"${x-2}\", ${y});\n";
+        format!("define({definitions});\n\n{own}A@1/Idle@1 :: Idle({x} 3, '$x');\n\n")
+    };
+    assert_eq!(kept(Language::new(CLASSES)), with("1", "$x 1, $y \"a $x\""));
     let given = Language::new(CLASSES).define("x", "7").define("w", "5");
-    assert_eq!(kept(given), with("$x 7, $y \"a $x\", $w 5"));
-    assert!(read(&with("$x 1, $y 2")).is_ok());
+    assert_eq!(kept(given), with("7", "$x 7, $y \"a $x\", $w 5"));
+    assert!(read(&with("1", "$x 1, $y 2")).is_ok());
+}
+
+#[test]
+fn definitions_that_compounds_get_are_put_in() {
+    let kept = |text: &str| {
+        let read = Language::new(CLASSES).keeping_defined(true).read("a", text).unwrap();
+        read.elements().iter().map(|element| element.config.as_str().to_owned()).collect::<String>()
+    };
+    let text = "define($n 5) elementclass A { $a | Idle(\"v $a\", \\<$a 5>, $n) } A($n)";
+    assert_eq!(kept(text), "\"v 5\", \\<5 5>, $n");
+    assert_eq!(kept("define($n a b) elementclass A { $a | Idle(${a[1]}) } A($n)"), "b");
+    let forms = "define($b BURST 5) elementclass K { $a, BURST $b | Idle($a $b) } K(1, $b)";
+    assert_eq!(kept(forms), "1 5");
+    let within = "define($n 5) { define($m $n) Idle(\"$m ${u-$n}\", \"$n\") }";
+    let read = Language::new(CLASSES).keeping_defined(true).keeping_unknown(true);
+    let read = read.read("a", within).unwrap();
+    assert_eq!(read.elements()[0].config.as_str(), "\"5 5\", \"$n\"");
 }
 
 #[test]

@@ -6,7 +6,7 @@
 //! variable without a value is an error, and so is a `$` that names none, which single quotes allow.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use super::lex::{PieceKind, Pieces, is_name};
@@ -25,6 +25,8 @@ pub(super) struct Frame<'f> {
     around: Option<&'f Frame<'f>>,
     depth: usize,
     values: HashMap<&'f str, RefCell<State>>,
+    /// Those that stay as they are where that is wanted.
+    kept: HashSet<&'f str>,
 }
 
 #[derive(Clone, Debug)]
@@ -36,15 +38,13 @@ enum State {
     Done(Text),
     /// A parameter that was not given.
     Unset,
-    /// Definition that stays one: what names it stays as it is.
-    Kept,
 }
 
 impl<'f> Frame<'f> {
     /// An empty frame in another.
     pub(super) fn new(around: Option<&'f Self>) -> Self {
         let depth = around.map_or(0, |around| around.depth + 1);
-        Self { around, depth, values: HashMap::new() }
+        Self { around, depth, values: HashMap::new(), kept: HashSet::new() }
     }
 
     /// The frame of `depth` around this one, or itself.
@@ -61,9 +61,9 @@ impl<'f> Frame<'f> {
         self.values.insert(name, RefCell::new(State::Raw(value)));
     }
 
-    /// Adds a definition that is not put in.
+    /// Lets a definition stay one, for texts that keep such.
     pub(super) fn keep(&mut self, name: &'f str) {
-        self.values.insert(name, RefCell::new(State::Kept));
+        self.kept.insert(name);
     }
 
     /// Adds a parameter with what it was given.
@@ -83,10 +83,24 @@ impl<'f> Frame<'f> {
         None
     }
 
+    /// Whether a name stands for a definition that may stay one.
+    fn keeps(&self, name: &str) -> bool {
+        self.find(name).is_some_and(|(frame, _)| frame.kept.contains(name))
+    }
+
     fn names(&self) -> impl Iterator<Item = &str> {
         let frames = std::iter::successors(Some(self), |frame| frame.around);
         frames.flat_map(|frame| frame.values.keys().copied())
     }
+}
+
+/// What stays as it is in a text.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Keeps {
+    /// Variables that are not known.
+    pub unknown: bool,
+    /// Those whose definitions stay; in values and defaults that are put in they are put in as well.
+    pub defined: bool,
 }
 
 /// Puts values in.
@@ -96,22 +110,26 @@ pub(super) struct Expander<'p> {
     pub problems: &'p mut Problems,
     bytes: usize,
     depth: usize,
-    /// What is not known stays as it is.
-    keeps_unknown: bool,
+    keeps: Keeps,
 }
 
 impl<'p> Expander<'p> {
     /// Reports errors to `problems`.
     pub(super) fn new(problems: &'p mut Problems) -> Self {
-        Self { problems, bytes: 0, depth: 0, keeps_unknown: false }
+        Self { problems, bytes: 0, depth: 0, keeps: Keeps::default() }
     }
 
-    /// Expands as [`expand`](Self::expand) does; where `script`, variables that are not known stay.
-    pub(super) fn expand_for(&mut self, text: &Text, frame: &Frame<'_>, script: bool) -> Text {
-        self.keeps_unknown = script;
+    /// Expands as [`expand`](Self::expand) does, but for what `keeps` names.
+    pub(super) fn expand_for(&mut self, text: &Text, frame: &Frame<'_>, keeps: Keeps) -> Text {
+        let before = std::mem::replace(&mut self.keeps, keeps);
         let expanded = self.expand(text, frame);
-        self.keeps_unknown = false;
+        self.keeps = before;
         expanded
+    }
+
+    /// Expands what is put in elsewhere, where it may be escaped or split: definitions do not stay.
+    fn expand_inner(&mut self, text: &Text, frame: &Frame<'_>) -> Text {
+        self.expand_for(text, frame, Keeps { defined: false, ..self.keeps })
     }
 
     /// `text` with the variables of `frame` put in; the same text where there are none.
@@ -184,7 +202,7 @@ impl<'p> Expander<'p> {
         let at = within.start;
         let reference = Reference::read(&text.as_str()[..within.end], at);
         let Some(Reference { name, word, default, end }) = reference else {
-            if self.keeps_unknown {
+            if self.keeps.unknown {
                 // `$$` is one of its own.
                 let more = text.as_str().as_bytes()[..within.end].get(at + 1) == Some(&b'$');
                 builder.copy(text, at..at + 1 + usize::from(more));
@@ -194,21 +212,21 @@ impl<'p> Expander<'p> {
             builder.copy(text, at..at + 1);
             return at + 1;
         };
+        if self.keeps.defined && frame.keeps(name) {
+            builder.copy(text, at..end);
+            return end;
+        }
         let place = text.span(at..end);
         // A `$` before a number may be what was put in before: a flat configuration reads as itself.
         let number = name.starts_with(|c: char| c.is_ascii_digit());
         let value = match (self.value(name, frame, place), default) {
             (Ok(value), _) => Some(value),
             (Err(Missing::Told), _) => None,
-            (Err(Missing::Kept), _) => {
+            (Err(Missing::Unknown), None) if self.keeps.unknown || number => {
                 builder.copy(text, at..end);
                 return end;
             }
-            (Err(Missing::Unknown), None) if self.keeps_unknown || number => {
-                builder.copy(text, at..end);
-                return end;
-            }
-            (Err(_), Some(range)) => Some(self.expand(&text.slice(range), frame)),
+            (Err(_), Some(range)) => Some(self.expand_inner(&text.slice(range), frame)),
             (Err(Missing::Unset), None) => {
                 self.problems
                     .add(place, format!("`${}` has no value here: it was not given", short(name)))
@@ -281,7 +299,6 @@ impl<'p> Expander<'p> {
         match state {
             State::Done(text) => Ok(text),
             State::Unset => Err(Missing::Unset),
-            State::Kept => Err(Missing::Kept),
             State::Busy => {
                 self.problems.add(place, format!("`${}` is defined by itself", short(name)));
                 Err(Missing::Told)
@@ -294,7 +311,7 @@ impl<'p> Expander<'p> {
             State::Raw(text) => {
                 cell.replace(State::Busy);
                 self.depth += 1;
-                let text = self.expand(&text, frame);
+                let text = self.expand_inner(&text, frame);
                 self.depth -= 1;
                 cell.replace(State::Done(text.clone()));
                 Ok(text)
@@ -307,7 +324,6 @@ impl<'p> Expander<'p> {
 enum Missing {
     Unknown,
     Unset,
-    Kept,
     Told,
 }
 
@@ -479,7 +495,8 @@ mod tests {
         let source = sources.add("f", "$x ${x} ${x-7} ${x-$y-8}").unwrap();
         let text = Text::of(&sources, Span { source, start: 0, end: 24 });
         let mut problems = Problems::default();
-        let made = Expander::new(&mut problems).expand_for(&text, &Frame::new(None), true);
+        let keeps = Keeps { unknown: true, defined: false };
+        let made = Expander::new(&mut problems).expand_for(&text, &Frame::new(None), keeps);
         assert_eq!((made.as_str(), problems.count()), ("$x ${x} 7 $y-8", 0));
     }
 

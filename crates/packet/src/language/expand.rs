@@ -41,15 +41,15 @@ pub(super) struct Variables<'a> {
     pub overrides: &'a [(&'a str, Text)],
     /// Those that nothing defines stay as they are.
     pub keeps_unknown: bool,
-    /// Those that are defined do, in the arguments of elements that are no compounds.
-    pub keeps_defined: bool,
+    /// Definitions, with values, of those that do as well in the arguments of elements that are no compounds.
+    pub kept: &'a [(String, String)],
 }
 
 /// Expands the last of `templates`.
 pub(super) fn expand(
     sources: &Sources,
     templates: &[Template<'_>],
-    Variables { overrides, keeps_unknown, keeps_defined }: Variables<'_>,
+    Variables { overrides, keeps_unknown, kept }: Variables<'_>,
     problems: &mut Problems,
 ) -> Flat {
     let Some(top) = templates.len().checked_sub(1) else { return Flat::default() };
@@ -58,7 +58,7 @@ pub(super) fn expand(
         sources,
         templates,
         variables,
-        keeps: Keeps { unknown: keeps_unknown, defined: keeps_defined },
+        keeps: Keeps { unknown: keeps_unknown, defined: !kept.is_empty() },
         flat: Flat::default(),
         wires: Vec::new(),
         compounds: 0,
@@ -68,6 +68,8 @@ pub(super) fn expand(
     let defined = templates[top].defines.iter().map(|(name, _, value)| (*name, value));
     for (name, value) in defined.chain(overrides.iter().map(|(name, value)| (*name, value))) {
         frame.define(name, value.clone());
+    }
+    for (name, _) in kept {
         frame.keep(name);
     }
     work.compounds = 1;

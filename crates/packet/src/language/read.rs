@@ -5,15 +5,19 @@
 //! Each step continues where the one before found an error, as far as it makes sense, so that one
 //! run reports all; none of them runs without end, whatever the text.
 
+use std::collections::HashSet;
+
 use super::check::check;
 use super::class::Classes;
 use super::expand::{Variables, expand};
 use super::flat::Configuration;
+use super::lex::{PieceKind, Pieces};
 use super::open_policy::OpenPolicy;
 use super::parse::{Library, parse};
 use super::scope::{Template, resolve};
 use super::source::{Errors, Problems, Sources, Span};
 use super::text::Text;
+use super::vars::balanced;
 
 /// What a configuration is read with.
 ///
@@ -129,8 +133,8 @@ impl<'a, C: Classes + ?Sized> Language<'a, C> {
         };
         let defined = templates.last().filter(|_| self.keeps_defined);
         let definitions = defined.map_or_else(Vec::new, |top| definitions(top, &overrides));
-        let (keeps_unknown, keeps_defined) = (self.keeps_unknown, self.keeps_defined);
-        let variables = Variables { overrides: &overrides, keeps_unknown, keeps_defined };
+        let (keeps_unknown, kept) = (self.keeps_unknown, &definitions[..]);
+        let variables = Variables { overrides: &overrides, keeps_unknown, kept };
         let mut flat = expand(&sources, &templates, variables, &mut problems);
         drop(templates);
         problems.end_reading();
@@ -148,7 +152,8 @@ impl<'a, C: Classes + ?Sized> Language<'a, C> {
     }
 }
 
-/// Names and values of definitions outside of compounds.
+/// Names and values of definitions outside of compounds that can be written as such: without overrides that are no single
+/// argument, and where there are such, without those that may name them.
 fn definitions(top: &Template<'_>, overrides: &[(&str, Text)]) -> Vec<(String, String)> {
     let other = |name: &str| overrides.iter().find(|(known, _)| *known == name);
     let own = top.defines.iter().map(|(name, _, value)| {
@@ -157,5 +162,19 @@ fn definitions(top: &Template<'_>, overrides: &[(&str, Text)]) -> Vec<(String, S
     });
     let is_new = |(name, _): &&(&str, Text)| top.defines.iter().all(|(known, ..)| known != name);
     let more = overrides.iter().filter(is_new);
-    own.chain(more.map(|(name, value)| ((*name).to_owned(), value.as_str().to_owned()))).collect()
+    let more = more.map(|(name, value)| ((*name).to_owned(), value.as_str().to_owned()));
+    let unfit: HashSet<&str> =
+        overrides.iter().filter(|(_, value)| !is_argument(value)).map(|(name, _)| *name).collect();
+    let is_kept = |(name, value): &(String, String)| {
+        unfit.is_empty() || !unfit.contains(name.as_str()) && !value.contains('$')
+    };
+    own.chain(more).filter(is_kept).collect()
+}
+
+/// Whether a text is one argument as it is, wherever it stands.
+fn is_argument(text: &Text) -> bool {
+    let whole = text.as_str();
+    matches!(&text.arguments()[..], [all] if *all == (0..whole.len()))
+        && balanced(whole)
+        && !Pieces::new(whole, 0).any(|piece| piece.kind == PieceKind::Comment)
 }

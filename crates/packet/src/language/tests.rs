@@ -210,6 +210,23 @@ fn definitions_are_kept_where_that_is_wanted() {
 }
 
 #[test]
+fn definitions_that_cannot_be_written_are_put_in() {
+    let kept = |value: &str| {
+        let language = Language::new(CLASSES).define("x", value).keeping_defined(true);
+        let text = "define($x 1, $y \"a $x\", $z 3) Idle($z, \"$x\", $y)";
+        language.read("a", text).unwrap().flatconfig()
+    };
+    let all = "define($x 7 8, $y \"a $x\", $z 3);\n\nIdle@1 :: Idle($z, \"$x\", $y);\n\n";
+    assert_eq!(kept("7 8"), all);
+    for value in
+        ["1.0.0.0/8 0, 2.0.0.0/8 1", "1,", "1 // c", "1 /* c */ 2", ")", "(", "'", "", " 1"]
+    {
+        let flat = format!("Idle@1 :: Idle($z, \"{value}\", \"a {value}\");\n\n");
+        assert_eq!(kept(value), format!("define($z 3);\n\n{flat}"));
+    }
+}
+
+#[test]
 fn definitions_that_compounds_get_are_put_in() {
     let kept = |text: &str| {
         let read = Language::new(CLASSES).keeping_defined(true).read("a", text).unwrap();

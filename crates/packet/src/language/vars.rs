@@ -378,7 +378,7 @@ impl<'a> Reference<'a> {
 }
 
 /// All quotes and parentheses of a configuration string have their end in it.
-fn balanced(text: &str) -> bool {
+pub(super) fn balanced(text: &str) -> bool {
     let mut depth = 0_usize;
     for piece in Pieces::new(text, 0) {
         match piece.kind {

@@ -17,12 +17,19 @@ pub(super) fn read(
     folders: &[PathBuf],
     policy: &OpenPolicy,
 ) -> Result<(String, String), String> {
-    let beside = Path::new(asking).parent().unwrap_or(Path::new("")).join(wanted);
-    let of = |folder: &PathBuf| BELOW.map(|below| folder.join(below).join(wanted));
-    let found = folders.iter().flat_map(of).find(|path| path.exists());
-    let name = found.unwrap_or(beside).display().to_string();
+    let name = found(wanted, asking, folders).display().to_string();
     let text = policy.text(&name).map_err(|error| error.to_string())?;
     Ok((name, text))
+}
+
+/// The path of a library: of one in the home directory its name.
+fn found(wanted: &str, asking: &str, folders: &[PathBuf]) -> PathBuf {
+    if wanted.starts_with("~/") {
+        return PathBuf::from(wanted);
+    }
+    let of = |folder: &PathBuf| BELOW.map(|below| folder.join(below).join(wanted));
+    let found = folders.iter().flat_map(of).find(|path| path.is_file());
+    found.unwrap_or_else(|| Path::new(asking).parent().unwrap_or(Path::new("")).join(wanted))
 }
 
 #[cfg(test)]
@@ -34,6 +41,7 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("fp-libraries-{}", std::process::id()));
         let [own, path] = ["own", "path"].map(|name| folder.join(name));
         std::fs::create_dir_all(path.join("conf/click")).unwrap();
+        std::fs::create_dir_all(path.join("alone")).unwrap();
         std::fs::create_dir_all(&own).unwrap();
         for (name, text) in [
             ("own/both", "own"),
@@ -56,6 +64,7 @@ mod tests {
             assert_eq!(text(wanted, &folders), wants, "{wanted}");
         }
         assert_eq!([text("both", &[]), text("deep", &[])], ["own", ""]);
+        assert_eq!(found("~/x", &asking, &folders), Path::new("~/x"));
         std::fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -14,7 +14,7 @@ use super::class::{ClassSpec, Processing, Role};
 use super::flat::{Connection, Declared};
 use super::parse::REST;
 use super::scope::{ClassRef, End, MOST_CONNECTIONS, Part, Template};
-use super::source::{Problems, Sources, Span, short};
+use super::source::{InClick, Problems, Sources, Span, short};
 use super::text::{Builder, Text};
 use super::vars::{Expander, Frame, Keeps};
 
@@ -286,7 +286,17 @@ impl<'t> Work<'t, '_> {
             let at = config.span(argument.clone());
             let (formal, range) = match keyword(&argument) {
                 // Of a keyword that is given again the last value counts, as with elements.
-                Some(keyed) => keyed,
+                Some((formal, range)) => {
+                    if values[formal].is_some() {
+                        let name = template.formals[formal].keyword.map_or("", name_of);
+                        let words = format!(
+                            "compound `{class}`: {} is given twice: the last one counts",
+                            short(name)
+                        );
+                        self.variables.problems.warn(at, words, InClick::Silent);
+                    }
+                    (formal, range)
+                }
                 None => match positional.next() {
                     Some(formal) => (formal, argument),
                     None if rest.is_some() => {

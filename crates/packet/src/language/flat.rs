@@ -62,6 +62,8 @@ pub struct Configuration {
     pub(super) names: HashMap<Arc<str>, u32>,
     /// What its elements may open.
     pub(super) policy: OpenPolicy,
+    /// What was warned of when it was read.
+    pub(super) warned: Vec<Report>,
 }
 
 impl Configuration {
@@ -119,9 +121,11 @@ impl Configuration {
         self.sources.place(span)
     }
 
-    /// In words, what was warned of since.
+    /// In words, what was warned of when it was read, and since.
     pub fn warnings(&self, problems: &Problems) -> Vec<Report> {
-        problems.warnings(&self.sources)
+        let mut warned = self.warned.clone();
+        warned.extend(problems.warnings(&self.sources));
+        warned
     }
 
     /// Errors reported since, in words.

@@ -147,8 +147,17 @@ impl<'a, C: Classes + ?Sized> Language<'a, C> {
             return Err(problems.errors(&sources));
         }
         let (elements, connections, names) = (flat.elements, flat.connections, flat.names);
-        let (required, policy) = (requirements, self.policy);
-        Ok(Configuration { sources, required, definitions, elements, connections, names, policy })
+        let warned = problems.warnings(&sources);
+        Ok(Configuration {
+            sources,
+            required: requirements,
+            definitions,
+            elements,
+            connections,
+            names,
+            policy: self.policy,
+            warned,
+        })
     }
 }
 

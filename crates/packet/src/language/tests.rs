@@ -2,7 +2,7 @@
 
 use super::class::Processing;
 use super::read::Language;
-use super::source::Errors;
+use super::source::{Errors, Problems};
 use super::testing::CLASSES;
 use super::{Configuration, Declared};
 
@@ -271,6 +271,9 @@ fn variables() {
     assert_eq!(flat(&format!("{compound} c :: C(\"KEY 2\")")), "c/Idle@1 :: Idle(\"KEY 2\", 9)");
     let twice = format!("{compound} c :: C(KEY 3, 1, KEY 2)");
     assert_eq!(flat(&twice), "c/Idle@1 :: Idle(1, 2)", "the last one counts");
+    let warned = read(&twice).unwrap().warnings(&Problems::default());
+    let warned: Vec<_> = warned.iter().map(|report| report.message.as_str()).collect();
+    assert_eq!(warned, ["compound `c`: KEY is given twice: the last one counts"]);
     assert_eq!(flat("Idle($x); define($x $y, $y 5)"), "Idle@1 :: Idle(5)");
     // The text around a body decides, not who uses it.
     assert_eq!(

@@ -168,29 +168,29 @@ fn whole(text: &str) -> Option<i128> {
         Some(digits) => (true, digits),
         None => (false, text.strip_prefix('+').unwrap_or(text)),
     };
-    let digits = ungrouped(digits)?;
     let after =
         |prefixes: [&str; 2]| prefixes.iter().find_map(|prefix| digits.strip_prefix(prefix));
     let (digits, radix) = match (after(["0x", "0X"]), after(["0b", "0B"])) {
         (Some(digits), _) => (digits, 16),
         (_, Some(digits)) => (digits, 2),
-        _ if digits.len() > 1 && digits.starts_with('0') => (&digits[1..], 8),
-        _ => (&*digits, 10),
+        _ if digits.len() > 1 && digits.starts_with('0') => (digits, 8),
+        _ => (digits, 10),
     };
+    let digits = ungrouped(digits, radix)?;
     // `from_str_radix` would take another sign.
     let number =
-        i128::from_str_radix(digits, radix).ok().filter(|_| !digits.starts_with(['+', '-']))?;
+        i128::from_str_radix(&digits, radix).ok().filter(|_| !digits.starts_with(['+', '-']))?;
     Some(if minus { -number } else { number })
 }
 
-/// A number without the underscores between its digits; none where one stands elsewhere.
-fn ungrouped(text: &str) -> Option<Cow<'_, str>> {
+/// A number without the underscores between digits of its radix; none where one stands elsewhere.
+fn ungrouped(text: &str, radix: u32) -> Option<Cow<'_, str>> {
     if !text.contains('_') {
         return Some(Cow::Borrowed(text));
     }
     let bytes = text.as_bytes();
     let digit = |at: Option<usize>| {
-        at.and_then(|at| bytes.get(at)).is_some_and(|byte: &u8| byte.is_ascii_hexdigit())
+        at.and_then(|at| bytes.get(at)).is_some_and(|byte: &u8| char::from(*byte).is_digit(radix))
     };
     let between = |(at, byte): (usize, &u8)| {
         *byte != b'_' || digit(at.checked_sub(1)) && digit(at.checked_add(1))
@@ -214,7 +214,7 @@ integers!(u8 u16 u32 u64 usize i32 i64);
 
 /// Digits with at most one point, and an exponent behind them: `1.5e6`. Without a sign.
 fn real(text: &str) -> Option<f64> {
-    let text = ungrouped(text)?;
+    let text = ungrouped(text, 10)?;
     let plain = mantissa(&text) > 0 && number_len(&text) == text.len();
     text.parse().ok().filter(|number: &f64| plain && number.is_finite())
 }
@@ -451,10 +451,14 @@ mod tests {
             ("0b101", 5),
             ("1_000_000", 1_000_000),
             ("0xff_ff", 65_535),
+            ("0b1_01", 5),
+            ("0_17", 15),
         ] {
             assert_eq!(u32::read(text), Ok(number), "{text}");
         }
-        bad::<u32>(&["_1", "1_", "1__0", "0x_1", "0b2", "0b", "1e3"]);
+        bad::<u32>(&[
+            "_1", "1_", "1__0", "0x_1", "0b_1", "0_b1", "0b1_2", "0_8", "0b2", "0b", "1e3",
+        ]);
         assert_eq!(i32::read("-0x10"), Ok(-16));
         assert_eq!(u8::read("256"), Err("out of range: 0 to 255 are possible".into()));
         assert_eq!(u8::read("x"), Err("no whole number".into()));
@@ -463,7 +467,7 @@ mod tests {
         assert_eq!(f64::read("-.5"), Ok(-0.5));
         assert_eq!([f64::read("1e5"), f64::read("-2.5E-1")], [Ok(1e5), Ok(-0.25)]);
         assert_eq!(f64::read("1_000.5"), Ok(1000.5));
-        bad::<f64>(&["", ".", "e5", "1e", "1e+", "nan", "inf", "1.2.3", "+-1", "1_.5"]);
+        bad::<f64>(&["", ".", "e5", "1e", "1e+", "nan", "inf", "1.2.3", "+-1", "1_.5", "1_e5"]);
         for (text, is) in [("true", true), ("yes", true), ("1", true), ("t", true), ("y", true)] {
             assert_eq!(bool::read(text), Ok(is));
         }

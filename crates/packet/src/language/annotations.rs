@@ -60,8 +60,10 @@ fn add(arg: &Arg<'_>) -> Result<(), String> {
     if place.bytes == 0 || place.at >= BYTES || place.bytes > BYTES - place.at {
         return Err(format!("`{name}`: there are bytes 0 to {}", BYTES - 1));
     }
-    if KNOWN.iter().any(|(known, is)| *known == name && *is != place) {
-        return Err(format!("`{name}` is there already, elsewhere"));
+    if let Some((_, is)) = KNOWN.iter().find(|(known, is)| *known == name && *is != place) {
+        let bytes = if is.bytes == 1 { "byte" } else { "bytes" };
+        let words = format!("`{name}` is there already, at byte {}, {} {bytes}", is.at, is.bytes);
+        return Err(words);
     }
     NAMES.with_borrow_mut(|names| *names.own(&name) = place);
     Ok(())

@@ -215,9 +215,13 @@ impl Files<'_, '_> {
                         continue;
                     }
                     let in_click = format!("required package '{}' missing", short(name));
+                    let hint = match name {
+                        COMPACT => "write `require(compact_config)`",
+                        _ => "all elements are built in, and no foreign code is loaded",
+                    };
                     problems
                         .add(at, format!("there is no package `{}`", short(name)))
-                        .hint("all elements are built in, and no foreign code is loaded")
+                        .hint(hint)
                         .in_click(InClick::Reading(in_click));
                 }
                 _ => {

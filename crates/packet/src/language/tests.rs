@@ -253,6 +253,8 @@ fn requirements_are_kept() {
         "require(package \"click\", compact_config, package \"analysis\");\n\ni :: Idle;\n\n";
     assert_eq!(read.flatconfig(), flat);
     assert_eq!(self::read(flat).unwrap().flatconfig(), flat);
+    assert_eq!(hint("require(package compact_config)"), "write `require(compact_config)`");
+    assert!(hint("require(package x)").starts_with("all elements are built in"));
 }
 
 #[test]

@@ -95,7 +95,8 @@ mod tests {
         assert!(refused("A 4 2, B 5 1, CHECK_OVERLAP A B").contains("`A` and `B` overlap"));
         assert!(refused("A 20, CHECK_OVERLAP PAINT A").contains("`PAINT` and `A` overlap"));
         assert!(refused("CHECK_OVERLAP Z").contains("no annotation is called `Z`"));
-        assert!(refused("PAINT 4 1").contains("there already"));
+        assert!(refused("PAINT 4 1").contains("there already, at byte 20, 1 byte"));
+        assert!(refused("AGGREGATE 4 4").contains("at byte 24, 4 bytes"));
         assert!(refused("A 47 2").contains("bytes 0 to 47"));
         assert!(refused("A").contains("a name, its first byte"));
     }

@@ -237,6 +237,8 @@ fn definitions_that_compounds_get_are_put_in() {
     assert_eq!(kept("define($n a b) elementclass A { $a | Idle(${a[1]}) } A($n)"), "b");
     let forms = "define($b BURST 5) elementclass K { $a, BURST $b | Idle($a $b) } K(1, $b)";
     assert_eq!(kept(forms), "1 5");
+    let beside = "define($n 5) elementclass A { $a | Idle($n$a, ${n}$a $n) } A(6)";
+    assert_eq!(kept(beside), "${n}6, ${n}6 $n");
     let within = "define($n 5) { define($m $n) Idle(\"$m ${u-$n}\", \"$n\") }";
     let read = Language::new(CLASSES).keeping_defined(true).keeping_unknown(true);
     let read = read.read("a", within).unwrap();

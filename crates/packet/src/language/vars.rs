@@ -212,11 +212,18 @@ impl<'p> Expander<'p> {
             builder.copy(text, at..at + 1);
             return at + 1;
         };
+        let place = text.span(at..end);
         if self.keeps.defined && frame.keeps(name) {
-            builder.copy(text, at..end);
+            let bytes = text.as_str().as_bytes();
+            match (bytes.get(at + 1), bytes.get(end)) {
+                // What is put in behind it would be read as a part of the name.
+                (Some(first), Some(b'$')) if *first != b'{' => {
+                    builder.put(&format!("${{{name}}}"), place);
+                }
+                _ => builder.copy(text, at..end),
+            }
             return end;
         }
-        let place = text.span(at..end);
         // A `$` before a number may be what was put in before: a flat configuration reads as itself.
         let number = name.starts_with(|c: char| c.is_ascii_digit());
         let value = match (self.value(name, frame, place), default) {

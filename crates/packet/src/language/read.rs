@@ -77,9 +77,10 @@ impl<'a, C: Classes + ?Sized> Language<'a, C> {
         self
     }
 
-    /// Gives `$name` a value, whatever the file defines it as.
+    /// Gives `$name` a value, whatever the file defines it as, or was given before.
     #[must_use]
     pub fn define(mut self, name: &'a str, value: &'a str) -> Self {
+        self.variables.retain(|(known, _)| *known != name);
         self.variables.push((name, value));
         self
     }

@@ -204,7 +204,7 @@ fn definitions_are_kept_where_that_is_wanted() {
         format!("define({definitions});\n\n{own}A@1/Idle@1 :: Idle({x} 3, '$x');\n\n")
     };
     assert_eq!(kept(Language::new(CLASSES)), with("1", "$x 1, $y \"a $x\""));
-    let given = Language::new(CLASSES).define("x", "7").define("w", "5");
+    let given = Language::new(CLASSES).define("x", "6").define("x", "7").define("w", "5");
     assert_eq!(kept(given), with("7", "$x 7, $y \"a $x\", $w 5"));
     assert!(read(&with("1", "$x 1, $y 2")).is_ok());
 }

@@ -70,7 +70,8 @@ impl<'a, C: Classes + ?Sized> Language<'a, C> {
         self
     }
 
-    /// Leaves definitions outside of compounds and what names them as they are: whoever reads the text may give other values.
+    /// Leaves definitions outside of compounds, and arguments of elements that name them, as they are: whoever reads the text
+    /// may give other values. Arguments of compounds get the values, as do all where one cannot be written as a definition.
     #[must_use]
     pub fn keeping_defined(mut self, keeps: bool) -> Self {
         self.keeps_defined = keeps;

@@ -255,9 +255,11 @@ impl Problems {
         self.kept.last_mut().expect("just added")
     }
 
-    /// Warns about what may not be meant, with how Click reports it; no more than are shown.
+    /// Warns about what may not be meant, with how Click reports it; no more than are shown, and equal words about one place
+    /// once.
     pub fn warn(&mut self, at: Span, message: String, in_click: InClick) {
-        if self.warned.len() < MOST_SHOWN {
+        let known = self.warned.iter().any(|known| known.at == at && known.message == message);
+        if !known && self.warned.len() < MOST_SHOWN {
             let in_click = Some(in_click);
             self.warned.push(Problem { at, message, in_click, ..Problem::default() });
         }

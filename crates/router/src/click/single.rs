@@ -180,6 +180,8 @@ impl<'a> Single<'a> {
 
     /// Ends the elements, which write what they have kept for that, and closes control sockets.
     pub(crate) fn stop(mut self) {
+        // A client that waits for an answer gets none: else its socket would wait for it.
+        drop(self.requests);
         self.worker.end();
     }
 

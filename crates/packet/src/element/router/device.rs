@@ -97,6 +97,8 @@ pub(crate) fn to(setup: &mut Setup<'_>) -> Result<Made, ConfigError> {
 fn device(setup: &mut Setup<'_>, receives: bool) -> Result<u16, ConfigError> {
     let name = setup.args.positional::<String>("DEVNAME");
     let driver = setup.args.keyword::<String>("METHOD");
+    #[cfg(not(feature = "click"))]
+    let _ = receives;
     #[cfg(feature = "click")]
     let outbound = if receives { setup.args.keyword::<bool>("OUTBOUND") } else { Ok(None) };
     #[cfg(feature = "click")]

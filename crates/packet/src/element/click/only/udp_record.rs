@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::clock::{SECOND_NS, time_of_day};
+use super::seen::word;
 use crate::frame::wire::checksum::update;
 use crate::frame::wire::ip4::FRAGMENT_OFFSET;
 use crate::frame::wire::protocol::UDP;
@@ -101,14 +102,17 @@ fn udp_at(frame: &[u8], offset: usize) -> Result<usize, DropReason> {
     if header < IP4_BYTES {
         return Err(DropReason::BadHeaderLength);
     }
-    // What is behind the packet in its frame is none of it.
-    match () {
-        () if !is_udp => Err(DropReason::Unmatched),
-        () if frame.len().min(offset + total) < offset + header + UDP_BYTES + RECORD_BYTES => {
-            Err(DropReason::TooShort)
-        }
-        () => Ok(offset + header),
+    if !is_udp {
+        return Err(DropReason::Unmatched);
     }
+    // What is behind the datagram in its frame is none of it.
+    let at = offset + header;
+    let datagram = word(frame, at + 4).map_or(0, usize::from);
+    let end = frame.len().min(offset + total).min(at + datagram);
+    if end < at + UDP_BYTES + RECORD_BYTES {
+        return Err(DropReason::TooShort);
+    }
+    Ok(at)
 }
 
 /// Writes an even number of bytes into the payload of a UDP packet at an even place; its checksum follows.
@@ -182,11 +186,21 @@ mod tests {
 
     #[test]
     fn what_has_no_record_is_dropped() {
-        let udp = |bytes| vec![0; UDP_BYTES + bytes];
+        let udp = |bytes| {
+            let mut udp = vec![0; UDP_BYTES + bytes];
+            udp[5] = u8::try_from(udp.len()).unwrap();
+            udp
+        };
         let v4 = |protocol, bytes| frame_v4("10.0.0.1", "10.0.0.2", 9, protocol, &udp(bytes));
         let v6 = |next, bytes| frame_v6("fe80::1", "fe80::2", 9, next, &udp(bytes));
         let mut fragment = v4(17, 20);
         fragment[21] = 1;
+        // Bytes behind a packet, and behind its datagram.
+        let (mut padded, mut longer) = (v4(17, 19), v4(17, 20));
+        padded.push(0);
+        longer[39] = 27;
+        let mut bad = v4(17, 20);
+        bad[14] = 0x41;
         let drop = Decision::Drop;
         for (frame, want) in [
             (v4(17, 20), Decision::Output(0)),
@@ -196,6 +210,9 @@ mod tests {
             (v4(6, 20), drop(DropReason::Unmatched)),
             (v6(0, 20), drop(DropReason::Unmatched)),
             (fragment, drop(DropReason::Unmatched)),
+            (padded, drop(DropReason::TooShort)),
+            (longer, drop(DropReason::TooShort)),
+            (bad, drop(DropReason::BadHeaderLength)),
             (vec![0x50; 90], drop(DropReason::BadVersion)),
             (vec![0x45; 30], drop(DropReason::TooShort)),
             (vec![], drop(DropReason::TooShort)),

@@ -204,21 +204,18 @@ struct Source<F> {
     sampling: Sampling,
 }
 
-/// Lines, and packets of a line that counts several, that are looked at in search of the next packet.
-const LOOKS: usize = 1024;
+/// Packets of lines that count several which are passed in search of the next packet: some milliseconds.
+const LOOKS: usize = 1 << 16;
 
 /// Bytes of a line, at most: what is longer is several lines.
 const MOST_LINE: u64 = 1 << 20;
 
 impl<F: Form> Source<F> {
-    /// Reads on to the next packet; whether there is one now. Of packets that are not in the sample, [`LOOKS`] are passed at
-    /// most: a line may count billions.
+    /// Reads on to the next packet; whether there is one now. Of the packets of lines that count several, [`LOOKS`] that are
+    /// not in the sample are passed at most: a line may count billions.
     fn look(&mut self) -> bool {
-        let repeats = self.form.repeats();
-        for _ in 0..LOOKS {
-            if self.next.is_some() {
-                break;
-            }
+        let (repeats, mut looks) = (self.form.repeats(), 0);
+        while self.next.is_none() && looks < LOOKS {
             let several = match self.several.take() {
                 Some(several) => several,
                 None => match self.read() {
@@ -230,6 +227,7 @@ impl<F: Form> Source<F> {
             let (row, rest) = several.next(repeats);
             self.several = rest;
             self.next = Some(row).filter(|_| self.sampling.takes());
+            looks += usize::from(self.several.is_some());
         }
         self.next.is_some()
     }

@@ -688,7 +688,7 @@ fn ways_of_packets_are_read_from_a_handler() {
     let mut rows = ways.lines().skip_while(|line| !line.starts_with("1 by m: "));
     let mut row = || rows.next().unwrap_or_default();
     assert!(row().contains("10.0.0.7 > 192.0.2.1 udp 4103 > 9"), "{ways}");
-    assert!(row().ends_with(" (FromDevice) -> 0"), "{ways}");
+    assert!(row().ends_with(" (FromDevice) -> out"), "{ways}");
     assert_eq!(row(), "    c (Classifier) -> 1", "{ways}");
     let tagged = row();
     assert!(tagged.starts_with("    v (VLANEncap): ") && tagged.ends_with(" -> 0"), "{ways}");

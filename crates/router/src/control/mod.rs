@@ -367,7 +367,8 @@ impl Serving {
         let closed = reports.map(|name| format!("{name}: closed connection {number}"));
         let stream = Arc::new(stream);
         let end = End {
-            closed: closed.map(|words| (report, words)),
+            closed,
+            report,
             stream: Arc::clone(&stream),
             places: Arc::clone(&self.places),
             reads,
@@ -391,8 +392,9 @@ impl Serving {
 
 /// Reports the end of a client, however it ended.
 struct End {
-    /// What is reported, and where.
-    closed: Option<(fn(&str), String)>,
+    /// What is reported, if anything is, and where.
+    closed: Option<String>,
+    report: fn(&str),
     stream: Arc<UnixStream>,
     places: Arc<Places>,
     /// Which place it has.
@@ -404,8 +406,8 @@ impl Drop for End {
     fn drop(&mut self) {
         // It may have gone already.
         let _ = self.stream.shutdown(Shutdown::Both);
-        if let Some((report, words)) = &self.closed {
-            report(words);
+        if let Some(words) = &self.closed {
+            (self.report)(words);
         }
         self.places.readers.fetch_sub(usize::from(self.reads), SeqCst);
         self.places.all.fetch_sub(1, SeqCst);

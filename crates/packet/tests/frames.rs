@@ -194,3 +194,23 @@ fn a_callback_that_panics_has_no_frame_freed_twice() {
     assert!(failed.is_err());
     assert_eq!(drained(&pool, &[]), FRAMES as usize - 4);
 }
+
+/// Kilobytes of memory that this process uses.
+fn resident_kib() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").expect("Linux has it");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it has a line");
+    line.split_whitespace().next().and_then(|text| text.parse().ok()).expect("a number")
+}
+
+#[test]
+fn a_pool_that_is_not_used_takes_no_memory() {
+    // 255 MiB.
+    let before = resident_kib();
+    let pool = Pool::untouched(4096, 65_472);
+    let mut packet = pool.alloc().expect("it has frames");
+    assert!(packet.set_len(60_000) && packet.bytes().iter().all(|&byte| byte == 0));
+    packet.bytes_mut()[59_999] = 7;
+    assert!(pool.memory().0.as_ptr().addr().is_multiple_of(4096));
+    let used = resident_kib().saturating_sub(before);
+    assert!(used < 64 << 10, "{used} KiB");
+}

@@ -116,8 +116,11 @@ impl<'a> Single<'a> {
         let frames = kept(&plan, &[], 1).saturating_add(SPARE_FRAMES).min(MOST_FRAMES);
         let devices_may_be =
             options.reconfigures || plan.devices().iter().any(|device| device.used);
-        let frame_bytes = if devices_may_be { FRAME_BYTES } else { largest_frame(frames) };
-        let pool = Pool::new(u32::try_from(frames).expect("bounded above"), frame_bytes);
+        let number = u32::try_from(frames).expect("bounded above");
+        let pool = match devices_may_be {
+            true => Pool::new(number, FRAME_BYTES),
+            false => Pool::untouched(number, largest_frame(frames)),
+        };
         let pools = [pool.clone()];
         let ports = open_ports(&plan, &[], &pools, &BTreeMap::new(), &service.policy)?;
         let always = requests(&options.sockets);

@@ -59,6 +59,8 @@ static POOLS: AtomicU64 = AtomicU64::new(0);
 
 struct Block {
     base: NonNull<u8>,
+    /// What was allocated with this layout; `base` is its first page.
+    allocation: NonNull<u8>,
     layout: Layout,
     frames: u32,
     frame_bytes: u16,
@@ -75,7 +77,7 @@ unsafe impl Sync for Block {}
 impl Drop for Block {
     fn drop(&mut self) {
         // SAFETY: invariant 1; allocated with this very layout.
-        unsafe { dealloc(self.base.as_ptr(), self.layout) }
+        unsafe { dealloc(self.allocation.as_ptr(), self.layout) }
     }
 }
 
@@ -91,21 +93,33 @@ impl Pool {
     /// # Panics
     /// On other sizes, and when the memory cannot be had.
     pub fn new(frames: u32, frame_bytes: u16) -> Self {
-        assert!(
-            frame_bytes.is_multiple_of(64) && frame_bytes >= 2048,
-            "frame of {frame_bytes} bytes"
-        );
-        let bytes = frames as usize * usize::from(frame_bytes);
-        let layout = Layout::from_size_align(bytes.max(PAGE_BYTES), PAGE_BYTES)
-            .expect("a pool is smaller than the address space");
+        // An allocator writes the zeros of memory with a large alignment: no packet waits for a page later.
+        Self::aligned(frames, frame_bytes, (0, PAGE_BYTES))
+    }
+
+    /// [`Pool::new`] whose pages the host provides when frames are first used: for many large frames of which few are.
+    pub fn untouched(frames: u32, frame_bytes: u16) -> Self {
+        Self::aligned(frames, frame_bytes, (PAGE_BYTES, 16))
+    }
+
+    /// A pool in memory of `more` bytes besides the frames, with an alignment.
+    fn aligned(frames: u32, frame_bytes: u16, (more, align): (usize, usize)) -> Self {
+        let is_whole = frame_bytes.is_multiple_of(64) && frame_bytes >= 2048;
+        assert!(is_whole, "frame of {frame_bytes} bytes");
+        let bytes = (frames as usize * usize::from(frame_bytes)).max(PAGE_BYTES) + more;
+        let layout = Layout::from_size_align(bytes, align).expect("less than the address space");
         // SAFETY: the size is not zero.
-        let base = unsafe { alloc_zeroed(layout) };
-        let base = NonNull::new(base).unwrap_or_else(|| handle_alloc_error(layout));
+        let allocation = unsafe { alloc_zeroed(layout) };
+        let allocation = NonNull::new(allocation).unwrap_or_else(|| handle_alloc_error(layout));
+        let before = allocation.align_offset(PAGE_BYTES);
+        assert!(before <= more, "the first page lies in what was allocated besides the frames");
+        // SAFETY: inside of the allocation, as just checked, with all frames behind it.
+        let base = unsafe { allocation.add(before) };
         // The last numbers are taken first: begin with the low addresses.
         let free = Mutex::new((0..frames).rev().collect());
         // Relaxed: only that no two are equal matters.
         let number = POOLS.fetch_add(1, Relaxed);
-        Self(Arc::new(Block { base, layout, frames, frame_bytes, number, free }))
+        Self(Arc::new(Block { base, allocation, layout, frames, frame_bytes, number, free }))
     }
 
     /// Frames in all.

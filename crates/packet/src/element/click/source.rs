@@ -131,11 +131,11 @@ struct Content {
 /// Bytes of packets.
 #[derive(Clone)]
 enum Filling {
-    /// Equal in all.
+    /// Equal bytes in all.
     Same,
-    /// Random ones, from this state on.
+    /// Random bytes, from this state on.
     Random(u64),
-    /// The same, changed for each packet.
+    /// Bytes that are changed for each packet.
     #[cfg(feature = "click")]
     Changed(Change),
 }

@@ -1,8 +1,8 @@
 //! LLRPCs, Click's binary calls into elements, as far as handlers answer them.
 //!
-//! Source: Click's `llrpc.h`, and the manual pages of `Counter` and `Switch`. The bits of the number of one state the direction of its
-//! data, how many bytes they are, and whether they hold no pointers, without which no client may call it. Those of a
-//! counter are the rate, and the count of packets (key 0) and of bytes (key 1); those of a switch read and set its output.
+//! Source: Click's `llrpc.h`, and the manual pages of `Counter` and `Switch`. The number of an LLRPC has
+//! the direction of its data, their length in bytes, and whether they hold no pointers; a client may call no other. A counter
+//! has one for its rate and one for its count, of packets (key 0) or bytes (key 1); a switch has two, which read and set its output.
 
 use std::str::FromStr;
 

@@ -10,7 +10,7 @@
 //! come in its place, with zeros between, behind the header of its first fragment, whose length stays as it is. Without its
 //! first fragment it has the header of the one that came first, and the offset of what has come, so that no error is
 //! sent about it (RFC 1122, 3.3.2). At most `HIMEM` bytes (262,144, of which each packet takes 2,048) are kept; the oldest
-//! packet makes room, and leaves in the same way.
+//! packet makes room, and leaves like one that is too old.
 //!
 //! `MAX_MTU_ANNO` names an annotation of two bytes for the length of the longest fragment of a packet. The handler `dump` has
 //! counts, and a line for each packet that is not complete, with the runs of its bytes that have come.

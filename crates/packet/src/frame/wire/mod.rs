@@ -31,3 +31,20 @@ pub mod protocol {
     /// UDP-Lite.
     pub const UDP_LITE: u8 = 136;
 }
+
+/// Bytes of a UDP header.
+pub const UDP_BYTES: usize = 8;
+
+/// Flags of a TCP header (RFC 9293, 3.1).
+pub mod tcp {
+    /// The sender has no more data.
+    pub const FIN: u8 = 1;
+    /// The connection is opened.
+    pub const SYN: u8 = 2;
+    /// The connection is reset.
+    pub const RST: u8 = 4;
+    /// The data is for the application at once.
+    pub const PSH: u8 = 8;
+    /// The acknowledgment number counts.
+    pub const ACK: u8 = 16;
+}

@@ -122,15 +122,15 @@ const FROM_HOST_NAME: &str = "FromHost";
 /// Keywords of interfaces of the host that have no effect.
 const IGNORED_HOST: &[&str] = &["BURST", "HEADROOM", "IGNORE_QUEUE_OVERFLOWS"];
 
-/// Keywords of Click's devices that have no effect.
+/// Keywords of Click's devices that have no effect. The first ones have one for those that receive.
 pub(crate) const IGNORED: &[&str] = &[
+    "FORCE_IP",
+    "OUTBOUND",
+    "TIMESTAMP",
     "BURST",
     "HEADROOM",
     "PROTOCOL",
-    "FORCE_IP",
-    "OUTBOUND",
     "ENCAP",
-    "TIMESTAMP",
     "ALLOW_NONEXISTENT",
     "QUIET",
     "UP_CALL",
@@ -142,20 +142,7 @@ pub(crate) const IGNORED: &[&str] = &[
 ];
 
 /// Keywords of Click's `FromDevice` that have no effect.
-pub(crate) const IGNORED_FROM: &[&str] = &[
-    "BURST",
-    "HEADROOM",
-    "PROTOCOL",
-    "ENCAP",
-    "ALLOW_NONEXISTENT",
-    "QUIET",
-    "UP_CALL",
-    "UNIQUE",
-    "NO_PAD",
-    "QUEUE",
-    "DEBUG",
-    "NETMAP_EXTRA",
-];
+pub(crate) const IGNORED_FROM: &[&str] = IGNORED.split_at(3).1;
 
 /// Keywords of FastClick's devices that have no effect.
 const IGNORED_DPDK: &[&str] = &[

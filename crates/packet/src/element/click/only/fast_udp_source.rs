@@ -20,7 +20,7 @@ use crate::filter::names::Port;
 use crate::frame::wire::checksum::pseudo_v6;
 use crate::frame::wire::ether::TYPE_IP6;
 use crate::frame::wire::protocol::UDP;
-use crate::frame::wire::{ETHER_BYTES, EtherMut, IP4_BYTES, IP6_BYTES, Ip6Mut};
+use crate::frame::wire::{ETHER_BYTES, EtherMut, IP4_BYTES, IP6_BYTES, Ip6Mut, UDP_BYTES};
 use crate::graph::{ElementClass, Made, Setup};
 use crate::handler::Handler;
 use crate::language::{ClassSpec, ConfigError, Value};
@@ -47,8 +47,6 @@ pub(crate) const V6: ElementClass = ElementClass {
 
 /// Least length of a packet.
 const LEAST: usize = 60;
-/// Length of a UDP header.
-const UDP_BYTES: usize = 8;
 
 /// Where packets come from and go to.
 #[derive(Clone)]

@@ -14,6 +14,7 @@ use crate::element::support::byte_anno::WordAnno;
 use crate::frame::counters::{Count, PerWorker};
 use crate::frame::wire::Ip4;
 use crate::frame::wire::protocol::TCP;
+use crate::frame::wire::tcp::FIN;
 use crate::frame::{Batch, DropReason, Packet};
 use crate::graph::{Context, Element, ElementClass, Made};
 use crate::handler::Handler;
@@ -67,9 +68,6 @@ struct Fragmenter {
     segments: Vec<Packet>,
     counts: Arc<Counts>,
 }
-
-/// Flag that only the last segment has.
-const FIN: u8 = 0x01;
 
 /// Headers of a segment: their bytes, and what is behind them.
 struct Parts {

@@ -13,6 +13,7 @@ use super::seen::{Seen, long, word};
 use crate::frame::wire::IP4_BYTES;
 use crate::frame::wire::ip4::MORE_FRAGMENTS;
 use crate::frame::wire::protocol::TCP;
+use crate::frame::wire::tcp::{ACK, FIN, PSH, RST, SYN};
 use crate::frame::{DropReason, Hop};
 use crate::graph::ElementClass;
 
@@ -28,12 +29,6 @@ pub(crate) const CLASS: ElementClass =
             }
         })
     });
-
-const FIN: u8 = 1;
-const SYN: u8 = 2;
-const RST: u8 = 4;
-const PSH: u8 = 8;
-const ACK: u8 = 16;
 
 /// TTL of answers, in Click.
 const TTL: u8 = 250;

@@ -18,6 +18,7 @@ use super::seen::{Seen, long, word};
 use crate::element::support::one_instance::OneInstance;
 use crate::frame::wire::Ip4;
 use crate::frame::wire::protocol::TCP;
+use crate::frame::wire::tcp::{ACK, FIN, RST, SYN};
 use crate::frame::{Batch, DropReason, Hop};
 use crate::graph::{Context, Element, ElementClass, Inputs, Made};
 use crate::language::ClassSpec;
@@ -61,11 +62,6 @@ pub(crate) const WEB: ElementClass = ElementClass {
         Ok(made.polled())
     },
 };
-
-const FIN: u8 = 1;
-const SYN: u8 = 2;
-const RST: u8 = 4;
-const ACK: u8 = 16;
 
 /// Time after which a request is repeated.
 const REPEAT_NS: u64 = 1_000_000_000;

@@ -15,7 +15,7 @@ use super::seen::word;
 use crate::frame::wire::checksum::update;
 use crate::frame::wire::ip4::FRAGMENT_OFFSET;
 use crate::frame::wire::protocol::UDP;
-use crate::frame::wire::{IP4_BYTES, IP6_BYTES, Ip4, Ip6};
+use crate::frame::wire::{IP4_BYTES, IP6_BYTES, Ip4, Ip6, UDP_BYTES};
 use crate::frame::{Batch, DropReason};
 use crate::graph::{Context, Element, ElementClass, Made};
 use crate::handler::Handler;
@@ -42,8 +42,6 @@ pub(crate) const CLASS: ElementClass = ElementClass {
     },
 };
 
-/// Length of a UDP header.
-const UDP_BYTES: usize = 8;
 /// Length of a record.
 const RECORD_BYTES: usize = 20;
 /// Place of the time in it, and of the time since.

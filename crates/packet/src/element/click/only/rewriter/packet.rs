@@ -6,6 +6,7 @@ use crate::element::click::only::seen::{Seen, long, word};
 use crate::frame::wire::checksum::{Sum, update, update_long};
 use crate::frame::wire::icmp::PROTOCOL_ICMP;
 use crate::frame::wire::protocol::{TCP, UDP};
+pub(super) use crate::frame::wire::tcp::{FIN, RST};
 use crate::frame::wire::{IP4_BYTES, Ip4};
 
 /// Ends and protocol of a packet whose IPv4 header begins at an offset; with ports where it has them.
@@ -83,10 +84,8 @@ impl Sums {
     }
 }
 
-/// Where the flags of a TCP header are, and those that close a direction and reset both.
+/// Where the flags of a TCP header are.
 pub(super) const FLAGS: usize = 13;
-pub(super) const FIN: u8 = 1;
-pub(super) const RST: u8 = 4;
 
 /// [`rewrite`] of a packet that [`plain_ends`] has read, of TCP or UDP, to these ends. False, with nothing changed, where it
 /// is too short for that, or has flags that end its flow.

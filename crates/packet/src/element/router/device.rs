@@ -264,12 +264,14 @@ mod tests {
         }];
         let registry =
             || Registry { elements: crate::ELEMENTS, drivers: DRIVERS, interfaces: |_| None };
-        let what = |more: &str| {
-            let text = format!("FromDevice(eth0, OUTBOUND true{more}) -> Discard");
+        let of = |text: String| {
             let plan = Plan::read("a", &text, registry()).unwrap();
             let warned = plan.warnings().iter().any(|report| report.message.contains("OUTBOUND"));
             (plan.devices()[0].what.clone(), warned)
         };
+        let what = |more: &str| of(format!("FromDevice(eth0, OUTBOUND true{more}) -> Discard"));
+        let sends = "Idle -> ToDevice(eth0, METHOD LINUX, OUTBOUND true)".to_owned();
+        assert_eq!(of(sends), (None, true), "it receives nothing");
         assert_eq!(what(", METHOD LINUX"), (Some("eth0,outbound".into()), false));
         assert_eq!(what(""), (None, true), "the kernel sends by other means then");
     }

@@ -569,6 +569,17 @@ mod tests {
     }
 
     #[test]
+    fn the_mtu_has_a_bound_for_its_handler_as_well() {
+        let world = crate::testing::World::new();
+        let text = "FromDevice(a) -> f :: IPFragmenter(576) -> ToDevice(b)";
+        let rig = crate::testing::Rig::new(&world, text);
+        let words = rig.handlers.write("f.mtu", "7").unwrap_err().to_string();
+        assert!(words.contains(TOO_SMALL), "{words}");
+        assert!(rig.handlers.write("f.mtu", "8").is_ok());
+        assert_eq!(rig.handlers.read("f.mtu", "").unwrap(), "8");
+    }
+
+    #[test]
     fn dont_fragment_may_be_overruled() {
         let mut stage = Stage::default();
         let texts = ["df\nbytes 1000", "df\nbytes 1000"];

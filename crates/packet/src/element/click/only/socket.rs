@@ -186,6 +186,10 @@ mod tests {
         assert!(lines[0].ends_with(" 12") && !lines[0].starts_with("0."), "{out}");
         assert_eq!(lines[1], "0.000000 12");
         assert!(refused(&CLASS, "SCTP, 1.2.3.4, 5").contains("TCP, UDP, UNIX"));
+        for option in ["SNAPLEN 0", "SNDBUF 0", "RCVBUF 2147483648"] {
+            let words = refused(&CLASS, &format!("TCP, 1.2.3.4, 5, {option}"));
+            assert!(words.contains("1 to 2147483647 are possible"), "{option}: {words}");
+        }
         let both = refused(&CLASS, "UDP, 1.2.3.4, 5, 1.2.3.5, 6, CLIENT false");
         assert!(both.contains("has no other address"), "{both}");
         assert!(

@@ -172,3 +172,11 @@ fn addr(addr: u128) -> IpAddr {
     u32::try_from(addr)
         .map_or_else(|_| Ipv6Addr::from(addr).into(), |addr| Ipv4Addr::from(addr).into())
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn names_are_attributes_of_xml() {
+        assert_eq!(super::escaped("a'b&c<d"), "a&apos;b&amp;c&lt;d");
+    }
+}

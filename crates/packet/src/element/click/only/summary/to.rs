@@ -283,6 +283,9 @@ mod tests {
         let row = "!data len count\n400 1000\n";
         let some = summary_of(row, "len", "MULTIPACKET true, SAMPLE 0.5", 1100).lines().count();
         assert!((1..1000).contains(&some), "{some}: it is decided for each packet");
+        // Not all of a line at once.
+        let text = "FromIPSummaryDump(DATA \"!data len count\n40 4294967295\n\", MULTIPACKET true, SAMPLE 0) -> ToDevice(x)";
+        assert!(Rig::new(&World::new(), text).poll().is_empty());
     }
 
     #[test]

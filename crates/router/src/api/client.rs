@@ -2,6 +2,7 @@
 //! connection, as long as the daemon keeps it.
 
 use std::cell::RefCell;
+use std::error::Error as _;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
@@ -173,7 +174,11 @@ impl Client {
         // The daemon has ended the connection, or another one runs now: the request was not sent.
         let unsent = |error: &hyper::Error| error.is_canceled() || error.is_closed();
         // A request that only reads may be sent twice (RFC 9110, section 9.2.2): another client had taken the place.
-        let ended = |error: &hyper::Error| method == Method::GET && error.is_incomplete_message();
+        // That shows where the answer begins, or already while the request is written.
+        let ended = |error: &hyper::Error| {
+            let of_system = error.source().is_some_and(|source| source.is::<io::Error>());
+            method == Method::GET && (error.is_incomplete_message() || of_system)
+        };
         if answered.as_ref().is_err_and(|error| unsent(error) || ended(error)) {
             sender = self.connect().await?;
             answered = self.send_by(&mut sender, built()).await;

@@ -122,7 +122,7 @@ const FROM_HOST_NAME: &str = "FromHost";
 /// Keywords of interfaces of the host that have no effect.
 const IGNORED_HOST: &[&str] = &["BURST", "HEADROOM", "IGNORE_QUEUE_OVERFLOWS"];
 
-/// Keywords of Click's devices that have no effect. The first ones have one for those that receive.
+/// Keywords of Click's devices that have no effect. The first three have an effect in `FromDevice`.
 pub(crate) const IGNORED: &[&str] = &[
     "FORCE_IP",
     "OUTBOUND",

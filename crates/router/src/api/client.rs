@@ -302,6 +302,30 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
     }
 
+    /// A server that ends each connection behind its first answer unannounced: the next request is written to a broken pipe.
+    #[test]
+    fn a_request_that_reads_is_sent_again_when_it_cannot_be_written() {
+        let path = std::env::temp_dir().join(format!("fpclient-pipe{}.sock", std::process::id()));
+        let listener = UnixListener::bind(&path).unwrap();
+        let (closed, is_closed) = std::sync::mpsc::channel();
+        let served = std::thread::spawn(move || {
+            for _ in 0..3 {
+                let (mut stream, _) = listener.accept().unwrap();
+                read_head(&mut stream);
+                stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\n7").unwrap();
+                drop(stream);
+                closed.send(()).unwrap();
+            }
+        });
+        let client = Client::new(Some(&path)).unwrap();
+        for _ in 0..3 {
+            assert_eq!(client.get::<u32>("/v1/number", &()).unwrap(), 7);
+            is_closed.recv().unwrap();
+        }
+        served.join().unwrap();
+        std::fs::remove_file(&path).unwrap();
+    }
+
     /// A server that answers three requests a connection.
     #[test]
     fn several_questions_go_over_one_connection_while_it_lasts() {

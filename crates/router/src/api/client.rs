@@ -267,6 +267,7 @@ fn target(path: &str, query: &impl Serialize) -> String {
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
+    use std::net::Shutdown;
     use std::os::unix::net::UnixListener;
 
     use super::*;
@@ -302,20 +303,23 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
     }
 
-    /// A server that ends each connection behind its first answer unannounced: the next request is written to a broken pipe.
+    /// A server that reads one request of each connection: the next one meets a broken pipe, and no end of answers.
     #[test]
     fn a_request_that_reads_is_sent_again_when_it_cannot_be_written() {
         let path = std::env::temp_dir().join(format!("fpclient-pipe{}.sock", std::process::id()));
         let listener = UnixListener::bind(&path).unwrap();
         let (closed, is_closed) = std::sync::mpsc::channel();
         let served = std::thread::spawn(move || {
-            for _ in 0..3 {
+            let serve = |()| {
                 let (mut stream, _) = listener.accept().unwrap();
                 read_head(&mut stream);
                 stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\n7").unwrap();
-                drop(stream);
+                stream.shutdown(Shutdown::Read).unwrap();
                 closed.send(()).unwrap();
-            }
+                stream
+            };
+            // All stay open until the last one is answered.
+            let _open = [(); 3].map(serve);
         });
         let client = Client::new(Some(&path)).unwrap();
         for _ in 0..3 {

@@ -257,11 +257,18 @@ fn time_of(clock: libc::clockid_t) -> Duration {
 
 /// Whether the peer of a connection has closed it, even where not all that it sent was read.
 pub(crate) fn has_hung_up(fd: RawFd) -> bool {
+    first_hung_up(&[fd]).is_some()
+}
+
+/// Index of the first of these connections whose peer has closed it, as [`has_hung_up`].
+pub(crate) fn first_hung_up(fds: &[RawFd]) -> Option<usize> {
     let closed = libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR;
-    let mut polled = libc::pollfd { fd, events: libc::POLLRDHUP, revents: 0 };
+    let asked = |&fd| libc::pollfd { fd, events: libc::POLLRDHUP, revents: 0 };
+    let mut polled: Vec<libc::pollfd> = fds.iter().map(asked).collect();
+    let count = libc::nfds_t::try_from(polled.len()).expect("some hundreds");
     // SAFETY: invariants 1 and 2.
-    let found = unsafe { libc::poll(&raw mut polled, 1, 0) };
-    found > 0 && polled.revents & closed != 0
+    let found = unsafe { libc::poll(polled.as_mut_ptr(), count, 0) };
+    polled.iter().position(|polled| polled.revents & closed != 0).filter(|_| found > 0)
 }
 
 /// Has the kernel probe the peer of a silent connection every few seconds; one that does not reply for about half a

@@ -1,12 +1,13 @@
 //! Connections of the sockets: how many there may be, and whose place a newcomer takes.
 //!
-//! Every client is accepted at once, so that none waits behind clients that send nothing. Where there is no room left, the
-//! connection that has waited longest for its client (for a request, or for the rest of one) ends; where none waits, the oldest
-//! whose client does not read its response; then the oldest stream, which its client can request again. One whose request is being
-//! served otherwise never does. So a client that sends its request and reads the response is served however many others do not. A
-//! response that is no stream has a time to be read in, whoever waits. Users have a bound each, and so have all clients of
-//! the TCP listener; those who may only read have one in all, so that there is room for who may change. A stream of another user ends for a
-//! newcomer only where that user has more connections.
+//! Every client is accepted at once, so that none waits behind clients that send nothing. Where there is no room left, one
+//! connection ends: the oldest that its client has closed, which the server does not notice while it serves one request and the
+//! next one has arrived; where there is none, the one that has waited longest for its client (for a request, or for the rest of
+//! one); where none waits, the oldest whose client does not read its response; then the oldest stream, which its client can
+//! request again. One whose request is being served otherwise never does. So a client that sends its request and reads the
+//! response is served however many others do not. A response that is no stream has a time to be read in, whoever waits. Users
+//! have a bound each, and so have all clients of the TCP listener; those who may only read have one in all, so that there is
+//! room for who may change. A stream of another user ends for a newcomer only where that user has more connections.
 //!
 //! Responses that are no streams are held whole until they are sent, so that there is a bound for the bytes of all of them, and one
 //! for those of clients who may only read. A response that exceeds a bound closes the oldest connections whose clients do not
@@ -15,6 +16,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,6 +28,7 @@ use hyper::body::{Frame, SizeHint};
 use tokio::sync::Notify;
 
 use super::access::{Access, Peer};
+use crate::sys;
 
 /// Connections at one time, those of one user, and those of users who may only read.
 const MOST: usize = 256;
@@ -69,6 +72,8 @@ pub(super) struct Connection {
     number: u64,
     uid: u32,
     reads_only: bool,
+    /// Its socket while it is served, to look whether the client has closed it.
+    socket: Mutex<Option<OwnedFd>>,
     /// Whether it waits for its client.
     waits: AtomicBool,
     /// Whether a stream is being sent.
@@ -106,6 +111,10 @@ impl Connection {
     fn deadline(&self) -> Option<Instant> {
         let Sending { began, progressed } = (*self.sending())?;
         Some((progressed + self.patience.piece).min(began + self.patience.whole))
+    }
+
+    fn socket(&self) -> MutexGuard<'_, Option<OwnedFd>> {
+        self.socket.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn sending(&self) -> MutexGuard<'_, Option<Sending>> {
@@ -159,6 +168,8 @@ pub(super) struct Room {
 impl Drop for Room {
     fn drop(&mut self) {
         self.of.open().all.remove(&self.connection.number);
+        // It would keep the connection open for the client.
+        *self.connection.socket() = None;
     }
 }
 
@@ -198,7 +209,8 @@ impl Connections {
             };
             let now = Instant::now();
             let slow = |known: &Connection| known.is_slow(now) && among(known);
-            let oldest = open.all.values().find(|known| waits(known));
+            let oldest = open.closed(among);
+            let oldest = oldest.or_else(|| open.all.values().find(|known| waits(known)));
             let oldest = oldest.or_else(|| open.all.values().find(|known| slow(known)));
             let oldest = oldest.or_else(|| {
                 let streams = open.all.values().filter(|known| streams(known));
@@ -213,6 +225,7 @@ impl Connections {
             number: open.last,
             uid,
             reads_only,
+            socket: Mutex::default(),
             waits: AtomicBool::new(true),
             streams: AtomicBool::new(false),
             sending: Mutex::default(),
@@ -227,7 +240,23 @@ impl Connections {
     }
 }
 
+impl Open {
+    /// The oldest of these connections that its client has closed.
+    fn closed(&self, among: &dyn Fn(&Connection) -> bool) -> Option<&Arc<Connection>> {
+        let known = self.all.values().filter(|known| among(known));
+        let fd = |known: &Connection| Some(known.socket().as_ref()?.as_raw_fd());
+        let with_socket = known.filter_map(|known| Some((known, fd(known)?)));
+        let (known, sockets): (Vec<_>, Vec<_>) = with_socket.unzip();
+        sys::first_hung_up(&sockets).map(|at| known[at])
+    }
+}
+
 impl Room {
+    /// Has newcomers take the place as soon as the client has closed the connection, whose socket this is.
+    pub(super) fn watch(&self, socket: OwnedFd) {
+        *self.connection.socket() = Some(socket);
+    }
+
     /// Room for the bytes of responses over this connection.
     pub(super) fn bytes(&self) -> ByteRoom {
         ByteRoom { connection: self.connection.clone(), of: self.of.clone() }
@@ -416,6 +445,33 @@ mod tests {
         let _work = Work::begin(&room.connection);
         let again = connections.enter(&one);
         assert!(again.is_none() || !again.unwrap().took_place);
+        drop(works);
+    }
+
+    #[test]
+    fn who_has_closed_its_connection_gives_way_first() {
+        use std::os::unix::net::UnixStream;
+
+        let connections = Connections::default();
+        let one = peer(1, Access::Write);
+        let (mut rooms, mut clients) = (Vec::new(), Vec::new());
+        for _ in 0..MOST_OF_USER {
+            let (client, socket) = UnixStream::pair().unwrap();
+            let room = connections.enter(&one).unwrap();
+            room.watch(socket.into());
+            rooms.push(room);
+            clients.push(client);
+        }
+        // The first waits, all others are being served.
+        let works: Vec<Work> = rooms[1..].iter().map(|r| Work::begin(&r.connection)).collect();
+        clients.truncate(MOST_OF_USER - 2);
+        let open = |room: &Room| connections.open().all.contains_key(&room.connection.number);
+        let newcomers = [(); 2].map(|()| connections.enter(&one).unwrap());
+        assert!(newcomers.iter().all(|room| room.took_place));
+        assert_eq!(rooms.iter().position(|room| !open(room)), Some(MOST_OF_USER - 2));
+        assert!(open(&rooms[0]) && !open(&rooms[MOST_OF_USER - 1]));
+        drop(connections.enter(&one).unwrap());
+        assert!(!open(&rooms[0]), "where all clients are there, the one that waits");
         drop(works);
     }
 

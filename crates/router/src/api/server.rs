@@ -5,6 +5,7 @@
 //! requests (`connections.rs`); only the time of a client that may change something and reads a stream is not bounded.
 
 use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -149,7 +150,7 @@ trait Duplex: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Duplex for T {}
 
 /// Connection with a client.
-trait Stream: Duplex {
+trait Stream: Duplex + AsFd {
     /// The connection, for a write that does not wait.
     fn plain(self: Box<Self>) -> io::Result<Box<dyn Write>>;
 }
@@ -205,6 +206,9 @@ async fn accept(listener: &Listener, router: &axum::Router, connections: &Connec
         let room = connections.enter(&peer);
         let is_crowded = room.as_ref().is_none_or(|room| room.took_place);
         let (tls, router) = (listener.tls(), router.clone());
+        if let (Some(room), Ok(socket)) = (&room, stream.as_fd().try_clone_to_owned()) {
+            room.watch(socket);
+        }
         match room {
             Some(room) => drop(match tls {
                 None => tokio::spawn(connection(stream, peer, room, router)),

@@ -14,6 +14,7 @@ pub(crate) mod features;
 mod filters;
 mod floor;
 mod graphs;
+mod ip_router;
 mod nat;
 mod outside;
 pub(crate) mod stream;
@@ -84,7 +85,7 @@ pub struct ForwardOptions {
     pub cluster: bool,
     /// Mappings of the tables of address translation, in runs of their own; 0 for none.
     pub mappings: usize,
-    /// Whether short graphs of Click's users are measured too.
+    /// Whether short graphs of Click's users, and Click's IP router, are measured too.
     pub click: bool,
     /// Instead of measuring time: sends about that many packets of each run through
     /// [`counted_section`], for callgrind.
@@ -495,6 +496,7 @@ pub fn forward(options: &ForwardOptions) -> Result<BenchDocument> {
         filters::prepare(table, options, &control, ports, &mut prepared)?;
         nat::prepare(table, options, &control, ports, &mut prepared)?;
         click::prepare(table, options, &control, &mut prepared)?;
+        ip_router::prepare(table, options, &control, &mut prepared)?;
         prepare_features(table, options, &mut prepared)?;
         if options.cluster {
             cluster::prepare(table, options, &control, ports, &mut prepared)?;
@@ -623,6 +625,7 @@ fn measure(prepared: &mut Prepared, options: &ForwardOptions) -> Vec<Run> {
     }
     chain::predict(&mut runs);
     nat::compare(&mut runs);
+    ip_router::compare(&mut runs);
     if options.elements {
         let elements: Vec<_> = elements.into_iter().map(RefCell::into_inner).collect();
         runs.extend(elements.iter().flat_map(elements::Elements::runs));

@@ -29,8 +29,8 @@ use crate::measure::Clock;
 use crate::table::Table;
 
 /// The address that flows get: of a documentation prefix (RFC 5737).
-const OUTSIDE: u32 = 0xcb00_7101;
-const FIRST_PORT: u16 = 1024;
+pub(super) const OUTSIDE: u32 = 0xcb00_7101;
+pub(super) const FIRST_PORT: u16 = 1024;
 
 /// One flow of so many is replied to: a prime, so that all parts of the table are met.
 const EACH: u64 = 997;

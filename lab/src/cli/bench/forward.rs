@@ -110,7 +110,8 @@ struct Forward {
     /// two workers, of which `nat-v4-beside` has both at work, and `nat-v4-floor` is the path and the cache lines alone that a table cannot leave out
     #[arg(long, value_name = "N", default_value_t = 0)]
     nat: u32,
-    /// Measure short graphs of Click's users as well: `click-discard`, and `click-filter` with six rules
+    /// Measure configurations of Click's users as well: `click-discard`, `click-filter` with six rules, and Click's IP router
+    /// without (`click-router`) and with address translation (`click-router-nat`)
     #[arg(long)]
     click: bool,
     /// Seed of the destinations

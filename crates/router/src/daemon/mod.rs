@@ -337,7 +337,7 @@ impl Daemon {
         turn.stage("followers");
         self.interfaces.sync(&self.control, &self.workers);
         turn.stage("interfaces");
-        self.interfaces.look_at_outlets(now);
+        self.interfaces.recheck_egress(now);
         self.journal.note(&mut self.control, &mut self.interfaces);
         self.workers.end_timing(now);
         turn.stage("notices");

@@ -11,7 +11,7 @@
 //! **Which routes.** A router may send what it got from its peers (Adj-RIB-In), before or after its policy, and what it
 //! chose (Loc-RIB). Its choice is taken where it sends it; the routes of its peers do not count then. Else the best path of
 //! each prefix among its peers is chosen by [`crate::bgp::ribs`], from routes behind the router's policy where it sends
-//! any, and the next hops of the paths behind it go along as alternatives. Fingerpost does not know what else the router
+//! any, and the next hops of the other paths are kept as its alternatives. Fingerpost does not know what else the router
 //! would have preferred (IGP metrics, weights): where that matters, have it send its Loc-RIB. Routes without a next hop, which
 //! the router itself originates, are left out; so are other routing instances (a peer distinguisher), which are counted as
 //! rejected.

@@ -248,14 +248,14 @@ impl Interfaces {
     }
 
     /// Follows what drivers take from programs, now and then: that of a veth depends on its other end.
-    pub(super) fn look_at_outlets(&mut self, now: Instant) {
+    pub(super) fn recheck_egress(&mut self, now: Instant) {
         if self.datapath.egress_checked.is_none_or(|at| now.duration_since(at) >= EGRESS_CHECK) {
             self.datapath.egress_checked = Some(now);
-            self.check_outlets();
+            self.check_egress();
         }
     }
 
-    fn check_outlets(&mut self) {
+    fn check_egress(&mut self) {
         let Some(forwarder) = &self.datapath.forwarder else { return };
         let (mut reader, mut changed) = (FeatureReader::new().ok(), false);
         let made = self.open.iter().filter(|(link, _)| !self.opening.has(**link));

@@ -98,7 +98,9 @@ unsafe fn call<T>(name: &str, command: &mut T) -> io::Result<()> {
     request.ifr_ifru.ifru_data = std::ptr::from_mut(command).cast();
     let fd = socket()?;
     // SAFETY: invariant 1, by the caller.
-    if unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCETHTOOL, &raw mut request) } < 0 {
+    if unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCETHTOOL as libc::Ioctl, &raw mut request) }
+        < 0
+    {
         return Err(io::Error::last_os_error());
     }
     Ok(())
@@ -109,10 +111,11 @@ unsafe fn call<T>(name: &str, command: &mut T) -> io::Result<()> {
 pub fn addresses(name: &str) -> Option<Named> {
     index_of(name).ok()?;
     let socket = socket().ok()?;
-    let ask = |call: libc::Ioctl| {
+    let ask = |call: libc::c_ulong| {
         let mut request = request(name).ok()?;
         // SAFETY: invariant 1.
-        let done = unsafe { libc::ioctl(socket.as_raw_fd(), call, &raw mut request) };
+        let done =
+            unsafe { libc::ioctl(socket.as_raw_fd(), call as libc::Ioctl, &raw mut request) };
         // SAFETY: the call succeeded, so the kernel has filled in this part of the union.
         (done >= 0).then(|| unsafe { request.ifr_ifru.ifru_addr.sa_data.map(i8::cast_unsigned) })
     };

@@ -101,7 +101,7 @@ impl LinkSocket {
         let mut request = request(&self.name)?;
         let fd = self.fd.as_raw_fd();
         // SAFETY: invariant 1.
-        if unsafe { libc::ioctl(fd, libc::SIOCGIFFLAGS, &raw mut request) } < 0 {
+        if unsafe { libc::ioctl(fd, libc::SIOCGIFFLAGS as libc::Ioctl, &raw mut request) } < 0 {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: the call succeeded, so the kernel has filled in this part of the union.
@@ -130,7 +130,7 @@ pub fn wait(sockets: &[BorrowedFd<'_>], most: Duration) -> io::Result<()> {
     let mut polled: Vec<_> = sockets.iter().map(one).collect();
     let count = libc::nfds_t::try_from(polled.len()).map_err(io::Error::other)?;
     let timeout = libc::timespec {
-        tv_sec: libc::time_t::try_from(most.as_secs()).map_err(io::Error::other)?,
+        tv_sec: i64::try_from(most.as_secs()).map_err(io::Error::other)?,
         tv_nsec: most.subsec_nanos().into(),
     };
     let no_mask = std::ptr::null();

@@ -12,9 +12,13 @@ use std::io;
 /// # Errors
 /// The kernel's error: `EPERM` without CAP_SYS_NICE, `EINVAL` for another priority.
 pub fn real_time(priority: u8) -> io::Result<()> {
-    let parameter = libc::sched_param { sched_priority: priority.into() };
+    // SAFETY: invariant 1: integers: all bits zero are valid.
+    let mut parameter: libc::sched_param = unsafe { std::mem::zeroed() };
+    parameter.sched_priority = priority.into();
+    let (call, parameter) = (libc::SYS_sched_setscheduler, &raw const parameter);
+    // The function of musl's library only fails.
     // SAFETY: invariant 1.
-    let done = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameter) };
+    let done = unsafe { libc::syscall(call, 0, libc::SCHED_FIFO, parameter) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 

@@ -214,7 +214,7 @@ impl Tap {
         )]
         let word = (libc::IFF_NO_PI | flags) as libc::c_short;
         request.ifr_ifru.ifru_flags = word;
-        ioctl(file.as_raw_fd(), libc::TUNSETIFF, &mut request)
+        ioctl(file.as_raw_fd(), libc::TUNSETIFF as _, &mut request)
             .map_err(failed("ioctl(TUNSETIFF)"))?;
         // The kernel may have put a number in it.
         let given = request.ifr_name.iter().take_while(|byte| **byte != 0);
@@ -228,9 +228,9 @@ impl Tap {
     }
 }
 
-fn ioctl(fd: RawFd, call: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<()> {
+fn ioctl(fd: RawFd, call: libc::c_ulong, request: &mut libc::ifreq) -> io::Result<()> {
     // SAFETY: invariant 1.
-    let done = unsafe { libc::ioctl(fd, call, std::ptr::from_mut(request)) };
+    let done = unsafe { libc::ioctl(fd, call as libc::Ioctl, std::ptr::from_mut(request)) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 

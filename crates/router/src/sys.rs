@@ -171,7 +171,7 @@ impl Netlink {
         request.name.get_mut(..name.len())?.copy_from_slice(name.as_bytes());
         let pointer = &raw mut request;
         // SAFETY: invariants 1 and 2.
-        let done = unsafe { libc::ioctl(self.fd(), libc::SIOCGIFFLAGS, pointer) };
+        let done = unsafe { libc::ioctl(self.fd(), libc::SIOCGIFFLAGS as libc::Ioctl, pointer) };
         (done >= 0).then_some(request.flags & RUNNING == RUNNING)
     }
 

@@ -208,7 +208,9 @@ fn lost(fd: &OwnedFd) -> u64 {
 fn hardware(fd: &OwnedFd, name: &str) -> io::Result<u16> {
     let mut request = request(name)?;
     // SAFETY: invariant 1.
-    if unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCGIFHWADDR, &raw mut request) } < 0 {
+    if unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCGIFHWADDR as libc::Ioctl, &raw mut request) }
+        < 0
+    {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: the call succeeded, so the kernel has filled in this part of the union.
@@ -265,7 +267,7 @@ impl AfPacketPort {
                 self.fd.as_raw_fd(),
                 messages.as_mut_ptr(),
                 libc::c_uint::try_from(count).expect("at most 64"),
-                libc::MSG_DONTWAIT,
+                libc::MSG_DONTWAIT as _,
             )
         };
         usize::try_from(sent).map_err(|_| io::Error::last_os_error())

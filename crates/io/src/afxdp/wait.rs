@@ -43,7 +43,7 @@ impl PollWait {
     /// Whether anything was ready; leaves the answers in `polled`.
     fn poll(&mut self, timeout: Duration) -> bool {
         let time = libc::timespec {
-            tv_sec: timeout.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+            tv_sec: timeout.as_secs().try_into().unwrap_or(i64::MAX),
             tv_nsec: timeout.subsec_nanos().into(),
         };
         let count = self.polled.len() as libc::nfds_t;

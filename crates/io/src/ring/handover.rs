@@ -28,11 +28,12 @@ const fn rights_len(fds: usize) -> usize {
 
 impl Rights {
     fn new(fds: [RawFd; 2], count: usize) -> Self {
-        let header = libc::cmsghdr {
-            cmsg_len: rights_len(count),
-            cmsg_level: libc::SOL_SOCKET,
-            cmsg_type: libc::SCM_RIGHTS,
-        };
+        // SAFETY: integers: all bits zero are valid.
+        let mut header: libc::cmsghdr = unsafe { std::mem::zeroed() };
+        // Each C library has types of its own for lengths.
+        header.cmsg_len = rights_len(count) as _;
+        header.cmsg_level = libc::SOL_SOCKET;
+        header.cmsg_type = libc::SCM_RIGHTS;
         Self { header, fds }
     }
 
@@ -40,7 +41,8 @@ impl Rights {
     fn fds(&self, control: usize) -> &[RawFd] {
         let header = &self.header;
         let rights = header.cmsg_level == libc::SOL_SOCKET && header.cmsg_type == libc::SCM_RIGHTS;
-        let bytes = if rights { header.cmsg_len.min(control) } else { 0 };
+        let bytes: usize = if rights { header.cmsg_len as _ } else { 0 };
+        let bytes = bytes.min(control);
         &self.fds[..bytes.saturating_sub(rights_len(0)) / size_of::<RawFd>()]
     }
 }
@@ -79,7 +81,7 @@ pub(super) fn give(stream: &UnixStream, file: &File, words: &[u8]) -> io::Result
 fn send(stream: &UnixStream, mut rights: Rights, words: &[u8]) -> io::Result<()> {
     let mut part = libc::iovec { iov_base: words.as_ptr().cast_mut().cast(), iov_len: words.len() };
     let control = rights.header.cmsg_len;
-    let message = message(&mut part, &mut rights, control);
+    let message = message(&mut part, &mut rights, control as _);
     // SAFETY: invariant 1; the kernel only reads what the parts point to.
     let sent = unsafe { libc::sendmsg(stream.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) };
     match usize::try_from(sent) {
@@ -101,7 +103,7 @@ pub(super) fn take(stream: &UnixStream, words: &mut [u8]) -> io::Result<(usize, 
     let came = usize::try_from(came).map_err(|_| io::Error::last_os_error())?;
     // Those that there was no room for the kernel has closed, and sets a flag.
     let cut = message.msg_flags & libc::MSG_CTRUNC != 0;
-    let fds = rights.fds(message.msg_controllen).iter();
+    let fds = rights.fds(message.msg_controllen as _).iter();
     // SAFETY: invariant 2.
     let mut files: Vec<File> = fds.map(|&fd| unsafe { File::from_raw_fd(fd) }).collect();
     Ok((came, files.pop().filter(|_| files.is_empty() && !cut)))
@@ -114,7 +116,7 @@ fn message(part: &mut libc::iovec, rights: &mut Rights, control: usize) -> libc:
     message.msg_iov = part;
     message.msg_iovlen = 1;
     message.msg_control = std::ptr::from_mut(rights).cast();
-    message.msg_controllen = control;
+    message.msg_controllen = control as _;
     message
 }
 

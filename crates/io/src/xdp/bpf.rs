@@ -195,11 +195,14 @@ pub fn is_bpffs(folder: &Path) -> bool {
     // SAFETY: all zeroes is a valid value.
     let mut found: libc::statfs = unsafe { std::mem::zeroed() };
     // SAFETY: invariant 2.
-    unsafe { libc::statfs(folder.as_ptr(), &raw mut found) == 0 && found.f_type == BPFFS }
+    let done = unsafe { libc::statfs(folder.as_ptr(), &raw mut found) };
+    // Each C library has a type of its own for it.
+    let kind: i64 = found.f_type as _;
+    done == 0 && kind == BPFFS
 }
 
 /// `BPF_FS_MAGIC`.
-const BPFFS: libc::__fsword_t = 0xcafe_4a11;
+const BPFFS: i64 = 0xcafe_4a11;
 
 /// CPUs that can ever exist here: a per-CPU value has one part for each.
 ///

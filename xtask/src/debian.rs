@@ -62,6 +62,7 @@ const NEEDS: &[Need] = &[
     need("mmdebstrap", "mmdebstrap", "a fresh Debian root, to install the package in"),
     need("systemd-container", "systemd-nspawn", "systemd in that root"),
     need("rpm", "rpmbuild", "the package for other distributions"),
+    need("musl-tools", "musl-gcc", "static programs"),
 ];
 
 /// Services of these packages that Debian starts with the machine once they are installed.

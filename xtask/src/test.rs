@@ -15,6 +15,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 
 use crate::debian;
 use crate::lanes::{self, Ended, Program};
+use crate::package;
 use crate::peers;
 use crate::sh;
 use crate::tally::{Tally, TestReader};
@@ -81,6 +82,11 @@ const STEPS: &[Step] = &[
     beside(gate("lint", "cargo clippy --workspace --all-targets --all-features -- -D warnings")),
     // The lookup crate is for kernels and other places without an operating system too.
     beside(gate("no_std", "cargo check --package fingerpost-lpm --no-default-features")),
+    // The programs of the static tarball have another C library, whose types differ.
+    beside(gate(
+        "static",
+        "cargo check --package fingerpost --package fingerpost-lab --target x86_64-unknown-linux-musl",
+    )),
     Step {
         env: &[("RUSTDOCFLAGS", crate::DOC_FLAGS)],
         quick: false,
@@ -393,6 +399,7 @@ fn component_missing(step: &str) -> Option<&'static str> {
             ("cargo fmt --version", "rustfmt")
         }
         "lint" => ("cargo clippy --version", "clippy"),
+        "static" => return package::static_missing(),
         _ => return None,
     };
     if sh::works(&mut sh::command(subcommand)) {
@@ -413,8 +420,16 @@ mod tests {
     fn the_quick_check_builds_no_release_and_keeps_the_tests() {
         let quick: Vec<_> = STEPS.iter().filter(|step| step.quick).map(|step| step.name).collect();
         let formats = ["format", "format of peers", "format of fuzz", "format of book"];
-        let gates =
-            ["lines", "deny", "advisories", "lint", "no_std", "examples in documentation", "tests"];
+        let gates = [
+            "lines",
+            "deny",
+            "advisories",
+            "lint",
+            "no_std",
+            "static",
+            "examples in documentation",
+            "tests",
+        ];
         assert_eq!(quick, [&formats[..], &gates].concat());
         assert!(STEPS.iter().filter(|s| s.quick).all(|s| !s.command.contains("--release")));
     }

@@ -117,14 +117,34 @@ pub(crate) fn package(args: &[String]) -> Result<()> {
     fs::remove_dir_all(&work).with_context(|| work.display().to_string())
 }
 
+/// Whether the compiler has the standard library of a target.
+fn has_library(target: &str) -> Result<bool> {
+    let library = sh::output(sh::command("rustc --print target-libdir --target").arg(target))?;
+    Ok(Path::new(library.trim_end()).is_dir())
+}
+
+/// What a check of static programs needs and this host has not, once its standard library was to be installed.
+pub(crate) fn static_missing() -> Option<&'static str> {
+    let target = static_target();
+    let has_library = || has_library(&target).unwrap_or(false);
+    if target != "x86_64-unknown-linux-musl" {
+        return Some("a host of x86-64");
+    }
+    if sh::find("musl-gcc").is_none() {
+        return Some("musl-gcc (apt-get install musl-tools)");
+    }
+    if !has_library()
+        && let Err(error) = sh::run(sh::command("rustup target add").arg(&target))
+    {
+        println!("{error:#}");
+    }
+    (!has_library()).then_some("the library of musl (rustup target add x86_64-unknown-linux-musl)")
+}
+
 /// Builds programs that need no library of a host; returns their folder.
 fn built_static(paths: &paths::Paths) -> Result<PathBuf> {
     let target = static_target();
-    let library = sh::output(sh::command("rustc --print target-libdir --target").arg(&target))?;
-    ensure!(
-        Path::new(library.trim_end()).is_dir(),
-        "no standard library of {target}: rustup target add {target}"
-    );
+    ensure!(has_library(&target)?, "no standard library of {target}: rustup target add {target}");
     let mut words = format!("{} --target {target}", sh::RELEASE);
     if sh::find("musl-gcc").is_none() {
         // The TLS library has C, which takes a compiler for that target.

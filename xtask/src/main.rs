@@ -5,6 +5,7 @@
 
 mod cost;
 mod debian;
+mod fastclick;
 mod fuzz;
 mod lanes;
 mod lines;
@@ -79,7 +80,7 @@ const TASKS: &[Task] = &[
     Task {
         name: "peers",
         usage: "[NAME..]",
-        summary: "build what bench compares with, in target/peers (DPDK, Go, Rust, Python; network)",
+        summary: "build what bench compares with, in target/peers (DPDK, Go, Rust, Python; network); fastclick --source DIR: build FastClick or Click from its source, and measure it beside ours",
         run: peers::peers,
     },
     Task {

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::{debian, sh};
+use crate::{debian, fastclick, sh};
 
 /// A program: its folder in `lab/peers` and in `target/peers`.
 struct Program {
@@ -56,12 +56,20 @@ const PROGRAMS: &[Program] = &[
     },
 ];
 
-/// `[NAME..]`, by default all.
+/// `[NAME..]`, by default all; or `fastclick --source DIR`.
 pub(crate) fn peers(args: &[String]) -> Result<()> {
+    if let [name, option, source] = args
+        && (&**name, &**option) == ("fastclick", "--source")
+    {
+        return fastclick::fastclick(Path::new(source));
+    }
     for arg in args {
         if !PROGRAMS.iter().any(|program| program.name == arg) {
             let names: Vec<_> = PROGRAMS.iter().map(|program| program.name).collect();
-            bail!("usage: cargo xtask peers [NAME..], with NAME one of {}", names.join(", "));
+            let names = names.join(", ");
+            bail!(
+                "usage: cargo xtask peers [NAME..], with NAME one of {names}; or: cargo xtask peers fastclick --source DIR"
+            );
         }
     }
     let mut report = Vec::new();

@@ -72,7 +72,7 @@ pub(super) struct Connection {
     number: u64,
     uid: u32,
     reads_only: bool,
-    /// Its socket while it is served, to look whether the client has closed it.
+    /// Its socket while it is served, to check whether the client has closed it.
     socket: Mutex<Option<OwnedFd>>,
     /// Whether it waits for its client.
     waits: AtomicBool,

@@ -794,6 +794,29 @@ mod tests {
         assert!((1..=16).contains(&whole), "{whole} of 24 are whole, of 1 MiB each");
     }
 
+    /// The server sees no end of a connection behind a request that has arrived and waits for the response to the one before.
+    #[test]
+    fn a_client_that_leaves_with_requests_unserved_gives_way() {
+        let routes = axum::Router::new().route("/", axum::routing::get(std::future::pending::<()>));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let peer = Peer::with(1, access::Access::Write);
+            let (connections, mut clients) = (Connections::default(), Vec::new());
+            while let Some(room) = connections.enter(&peer) {
+                assert!(!room.took_place, "each is being served");
+                let (client, server) = tokio::net::UnixStream::pair().unwrap();
+                room.watch(server.as_fd().try_clone_to_owned().unwrap());
+                tokio::spawn(connection(Box::new(server), peer.clone(), room, routes.clone()));
+                send(&client, "GET / HTTP/1.1\r\nhost: x\r\n\r\n".repeat(2).as_bytes()).await;
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                clients.push(client);
+            }
+            drop(clients);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            assert!(connections.enter(&peer).is_some_and(|room| room.took_place));
+        });
+    }
+
     /// Responses to `count` requests of one kind, by a client each, over paths whose backend replies to none of them.
     fn responses(access: access::Access, request: &str, count: usize) -> Vec<String> {
         let (requests, queue) = super::super::backend::channel().unwrap();

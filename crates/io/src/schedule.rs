@@ -24,6 +24,24 @@ pub fn real_time(priority: u8) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::ErrorKind;
+
+    #[test]
+    fn a_thread_gets_its_priority_or_may_not_have_one() {
+        let policy = || {
+            let set = super::real_time(1);
+            let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+            // The last word that may have blanks is the name, in parentheses; proc(5) counts fields from 1.
+            let fields = stat.rsplit_once(')').unwrap().1;
+            let policy: i32 = fields.split_whitespace().nth(41 - 3).unwrap().parse().unwrap();
+            (set, policy)
+        };
+        match std::thread::spawn(policy).join().unwrap() {
+            (Ok(()), policy) => assert_eq!(policy, libc::SCHED_FIFO),
+            (Err(error), _) => assert_eq!(error.kind(), ErrorKind::PermissionDenied),
+        }
+    }
+
     #[test]
     fn a_priority_that_there_is_not_is_an_error() {
         assert!(super::real_time(0).is_err());

@@ -13,7 +13,7 @@ use fingerpost_packet::frame::wire::checksum::checksum;
 use fingerpost_packet::frame::wire::{ETHER_BYTES, Ether, IP4_BYTES, Ip4};
 use fingerpost_route::{Control, Mac};
 
-use super::nat::{FIRST_PORT, OUTSIDE};
+use super::nat::{self, FIRST_PORT, OUTSIDE};
 use super::{ForwardOptions, Path, Prepared, graphs, packets, world};
 use crate::document::{Kind, Run, Unit};
 use crate::table::Table;
@@ -30,7 +30,8 @@ fn output_of(dst: u32) -> usize {
     (dst >> 30 & 1) as usize
 }
 
-/// The configuration, whose own addresses no table routes (RFC 1112, section 4), with `elements`, each followed by an arrow, between the check of the header and the table.
+/// The configuration, with `elements`, each followed by an arrow, between the check of the header and the table. Its own
+/// addresses are of 240.0.0.0/4 (RFC 1112, section 4), which no routing table has.
 fn configuration(elements: &str) -> String {
     let [a, b] = OUT;
     let outputs: String = (1..=2).map(output).collect();
@@ -99,14 +100,10 @@ pub(super) fn prepare(
     for &stream in &options.streams {
         let (found, headers) = packets(table, options, stream)?;
         let sent = found.len() as u64;
-        let nat = format!(
-            "nat :: IPRewriter(pattern 203.0.113.1 {FIRST_PORT}-65535# - - 0 0, GUARANTEE 0, TIMEOUT 1000000, \
-             MAPPING_CAPACITY {sent}) -> "
-        );
-        for (name, elements) in [(PLAIN, ""), (TRANSLATED, &*nat)] {
-            let told = |error| anyhow!("{error}");
+        for (name, elements) in [(PLAIN, String::new()), (TRANSLATED, nat::rewriter(sent))] {
+            let failed = |error| anyhow!("{error}");
             let (plan, handlers) =
-                graphs::read(name, &configuration(elements)).with_context(|| name.to_owned())?;
+                graphs::read(name, &configuration(&elements)).with_context(|| name.to_owned())?;
             // Devices are numbered in the order of the configuration.
             let ports = world::Ports { input: 0, out: [1, 2] };
             let mut path =
@@ -114,17 +111,17 @@ pub(super) fn prepare(
             for (output, mac) in GATEWAY.iter().enumerate() {
                 let n = output + 1;
                 let entry = format!("240.0.{n}.2 {mac}");
-                handlers.write(&format!("arpq{n}.insert"), &entry).map_err(told)?;
+                handlers.write(&format!("arpq{n}.insert"), &entry).map_err(failed)?;
             }
             let left = Mutex::new(found.iter().map(|found| found.0).collect::<HashSet<u32>>());
             let translated = !elements.is_empty();
-            let (checked, wrong) = path.check_frames(sent, sent, move |way, frame| {
+            let (checked, wrong) = path.check_frames(sent, sent, move |output, frame| {
                 let is_first = world::destination(frame)
                     .is_some_and(|dst: u32| left.lock().expect("one thread").remove(&dst));
-                is_first && is_right(way, frame, translated)
+                is_first && is_right(output, frame, translated)
             });
             if translated {
-                let mappings = handlers.read("nat.size", "").map_err(told)?;
+                let mappings = handlers.read("nat.size", "").map_err(failed)?;
                 ensure!(mappings.trim() == sent.to_string(), "{mappings} mappings of {sent} flows");
             }
             let mut run = Run::new(name, Kind::Ours, stream.name(), Unit::NsPerPacket);
@@ -140,13 +137,7 @@ pub(super) fn prepare(
 
 /// Notes with the run that translates how it compares with the other one, turn by turn.
 pub(super) fn compare(runs: &mut [Run]) {
-    for at in 0..runs.len() {
-        let plain = runs.iter().find(|run| run.name == PLAIN && run.stream == runs[at].stream);
-        let Some(plain) = plain.filter(|_| runs[at].name == TRANSLATED) else { continue };
-        if let Some(share) = runs[at].share_of(plain) {
-            runs[at].note = format!("{}; {share:.2} of {PLAIN}", runs[at].note);
-        }
-    }
+    super::note_shares(runs, PLAIN, |name| name == TRANSLATED);
 }
 
 #[cfg(test)]

@@ -634,6 +634,17 @@ fn measure(prepared: &mut Prepared, options: &ForwardOptions) -> Vec<Run> {
     runs
 }
 
+/// Notes with each run that is to be compared its share of the run `base` of the same stream, turn by turn.
+fn note_shares(runs: &mut [Run], base: &str, is_compared: impl Fn(&str) -> bool) {
+    for at in 0..runs.len() {
+        let plain = runs.iter().find(|run| run.name == base && run.stream == runs[at].stream);
+        let Some(plain) = plain.filter(|_| is_compared(&runs[at].name)) else { continue };
+        if let Some(share) = runs[at].share_of(plain) {
+            runs[at].note = format!("{}; {share:.2} of {base}", runs[at].note);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

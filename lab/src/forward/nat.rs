@@ -12,6 +12,7 @@
 //! 997th a reply is sent back, which must reach the host at the flow's own port. A packet carries the number of its
 //! flow.
 
+use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, Result, anyhow, ensure};
@@ -19,11 +20,10 @@ use fingerpost_lpm::{NextHopId, Rng};
 use fingerpost_packet::device::memory::{Generator, Sink, Stamp};
 use fingerpost_packet::frame::wire::{ETHER_BYTES, IP4_BYTES, Ip4};
 use fingerpost_packet::handler::Handlers;
-use fingerpost_packet::language::Language;
-use fingerpost_packet::{ELEMENTS, Meta, Plan, router_graph};
+use fingerpost_packet::{Meta, router_graph};
 use fingerpost_route::Control;
 
-use super::{ForwardOptions, HEADER_BYTES, Headers, Path, Prepared, floor, packets, world};
+use super::{ForwardOptions, HEADER_BYTES, Headers, Path, Prepared, floor, graphs, packets, world};
 use crate::document::{Kind, Run, Unit};
 use crate::measure::Clock;
 use crate::table::Table;
@@ -31,6 +31,15 @@ use crate::table::Table;
 /// The address that flows get: of a documentation prefix (RFC 5737).
 pub(super) const OUTSIDE: u32 = 0xcb00_7101;
 pub(super) const FIRST_PORT: u16 = 1024;
+
+/// Element that gives flows ports of [`OUTSIDE`] for as long as a bench takes, followed by an arrow. Its table holds so many.
+pub(super) fn rewriter(capacity: u64) -> String {
+    format!(
+        "nat :: IPRewriter(pattern {} {FIRST_PORT}-65535# - - 0 0, GUARANTEE 0, TIMEOUT 1000000, \
+         MAPPING_CAPACITY {capacity}) -> ",
+        Ipv4Addr::from_bits(OUTSIDE)
+    )
+}
 
 /// One flow of so many is replied to: a prime, so that all parts of the table are met.
 const EACH: u64 = 997;
@@ -154,17 +163,7 @@ impl Nat {
         control: &Control,
         ports: world::Ports,
     ) -> Result<Self> {
-        let entry = "ip4_input [forward] -> ";
-        let nat = format!(
-            "{entry}nat :: IPRewriter(pattern 203.0.113.1 {FIRST_PORT}-65535# - - 0 0, GUARANTEE 0, \
-             TIMEOUT 1000000, MAPPING_CAPACITY {capacity}) -> "
-        );
-        let text = router_graph::TEXT.replacen(entry, &nat, 1);
-        ensure!(text != router_graph::TEXT, "the built-in router's graph has another form");
-        let told = |errors: fingerpost_packet::language::Errors| anyhow!("{errors}");
-        let configuration = Language::new(ELEMENTS).read("nat", &text).map_err(told)?;
-        let plan = Plan::of(&configuration, ELEMENTS).map_err(told)?;
-        let handlers = plan.handlers(configuration);
+        let (plan, handlers) = graphs::built_in_with("nat", 4, &rewriter(capacity))?;
         let host = *found.first().context("no destination")?;
         let from_host = |header: &[u8; HEADER_BYTES]| {
             let mut header = *header;
@@ -307,15 +306,8 @@ fn ends(frame: &[u8]) -> Option<(u32, u16, u32, u16)> {
 
 /// Notes with each run how it compares with the path without translation, turn by turn.
 pub(super) fn compare(runs: &mut [Run]) {
-    for at in 0..runs.len() {
-        let plain = runs.iter().find(|run| run.name == "graph-v4" && run.stream == runs[at].stream);
-        let name = &*runs[at].name;
-        let ours = RUNS.iter().any(|row| row.name == name) || name == floor::NAME;
-        let Some(plain) = plain.filter(|_| ours) else { continue };
-        if let Some(share) = runs[at].share_of(plain) {
-            runs[at].note = format!("{}; {share:.2} of graph-v4", runs[at].note);
-        }
-    }
+    let is_ours = |name: &str| RUNS.iter().any(|row| row.name == name) || name == floor::NAME;
+    super::note_shares(runs, "graph-v4", is_ours);
 }
 
 #[cfg(test)]

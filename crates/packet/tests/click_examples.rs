@@ -54,6 +54,18 @@ fn examples_print_what_they_say() {
     assert!(count >= 13, "{count} examples");
 }
 
+/// `cargo xtask peers fastclick` compares programs by these: none may lose a packet here.
+#[test]
+fn configurations_of_the_baselines_count_all_packets() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/peers/fastclick");
+    for name in ["discard", "router", "filter"] {
+        let text = fs::read_to_string(folder.join(name).with_extension("click")).unwrap();
+        let shorter = text.replace("$LIMIT 1000000", "$LIMIT 1000");
+        let Written { out, .. } = written(&(shorter + "DriverManager(pause, print $(end.count));"));
+        assert_eq!(out, "1000\n", "{name}");
+    }
+}
+
 #[test]
 fn two_runs_by_one_clock_write_the_same() {
     let text = "Script(init i 0, set i $(add $i 1), print \"$i $(now)\", wait 3ms, goto begin $(lt $i 50), stop)";
